@@ -12,6 +12,7 @@ import enum
 import keyword
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -172,8 +173,25 @@ def solve(expr: Any, value: int) -> int | None:
     """The whole number for the one symbol of `expr` with which `expr` is `value`: 4 for `K / 32` is K = 128. None where
     there is no such number, or several."""
     (unknown,) = expr.free_symbols
-    found = [n for n in sympy.solve(sympy.Eq(expr, value), unknown, dict=False) if n.is_Integer and n >= 0]
+    line = _line(expr, unknown)
+    if line is not None:
+        n = (value - line[1]) / line[0]
+        return int(n) if n.is_Integer and n >= 0 else None
+    try:
+        solutions = sympy.solve(sympy.Eq(expr, value), unknown, dict=False)
+    except NotImplementedError:  # sympy's word for equations that it cannot solve: those of `K // 32` have 32 solutions
+        return None
+    found = [n for n in solutions if n.is_Integer and n >= 0]
     return int(found[0]) if len(found) == 1 else None
+
+
+@lru_cache(maxsize=1024)
+def _line(expr: Any, unknown: Any) -> tuple[Any, Any] | None:
+    """(slope, value at 0) of an expression that is a straight line in `unknown`: launches with extents that are new ask
+    for them, and sympy's solver takes a millisecond."""
+    start = expr.xreplace({unknown: sympy.Integer(0)})
+    slope = sympy.cancel((expr - start) / unknown)
+    return (slope, start) if slope.is_Rational and start.is_Rational else None
 
 
 def scale_of(expr: Any, dim: sympy.Symbol) -> sympy.Expr | None:

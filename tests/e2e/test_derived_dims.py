@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import sympy
 from agree import TARGETS, agree
 from products import BK, BM, K, M
+from wavedsl.ir.symbols import solve
 
 import wavedsl as wd
 
@@ -212,3 +214,29 @@ def test_extents_of_one_call_agree_with_those_that_follow_from_them() -> None:
         grouped.compile(target="sm_80", dynamic=[M]).emulate(*np.zeros((2, 73), np.float32))
     with pytest.raises(wd.LaunchError, match="`s` has 9 elements along K/4, which is 8"):
         compiled.emulate(x, np.ones((4, 9), np.float32), x.copy())
+
+
+def test_extents_along_a_line_need_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch with new extents asks for N of `2 * N`; sympy's solver takes a millisecond."""
+    (n,) = wd.symbols("N")
+    assert solve(n**2, 49) == 7 and solve(n**2, 48) is None and solve(n // 32, 4) is None
+
+    def never(*args: object, **options: object) -> None:
+        raise AssertionError("solved")
+
+    monkeypatch.setattr(sympy, "solve", never)
+    for expr, value, wanted in (
+        (2 * n, 128, 64), (2 * n, 127, None), (n / 32, 4, 128), (2 * n + 1, 9, 4), (2 * n + 1, 0, None), (6 - n, 2, 4),
+    ):  # fmt: skip
+        assert solve(expr, value) == wanted, (expr, value)
+
+
+def test_an_extent_that_does_not_tell_its_symbol() -> None:
+    """Of `K // 32`, which sympy's solver ends in an error of its own for."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def kernel(x: wd.Memory[M, wd.f32], s: wd.Memory[K // 32, wd.f32]):
+        wd.write(wd.read(x) * 2.0, x)
+
+    with pytest.raises(wd.LaunchError, match="K has no value, and 4 elements of argument s"):
+        kernel.evaluate(np.ones(16, np.float32), np.ones(4, np.float32))
