@@ -67,11 +67,13 @@ _WHY = {
 class _Sm:
     """Pipes of one SM."""
 
-    __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags")
+    __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags", "waiting")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[defaultdict[str, float]] = [defaultdict(float) for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
+        self.waiting: list[defaultdict[str, list[tuple[int, _Warp]]]] = [defaultdict(list) for _ in range(SIMDS)]
+        """Per sub-core: pipe → a heap of those whose next instruction has found it busy, or another just issued."""
         self.pipe = self.tags = self.link = self.far = 0.0
         """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's share of what
         lies behind that are free."""
@@ -122,9 +124,9 @@ class _Cluster:
 
 class _Warp:
     __slots__ = (
-        "accessed", "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "next", "op", "ops",
-        "place", "ports", "product", "rank", "ready", "reason", "shift", "sm", "stored", "stores", "trace", "visit",
-        "waits",
+        "accessed", "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "lines", "listed", "next",
+        "op", "ops", "place", "ports", "product", "queued", "rank", "ready", "reason", "shift", "sm", "stored",
+        "stores", "trace", "visit", "waits",
     )  # fmt: skip
 
     def __init__(self, trace: WarpTrace, cluster: _Cluster, rank: int, sm: _Sm, core: int, at: float, age: int,
@@ -132,7 +134,9 @@ class _Warp:
         self.trace, self.cluster, self.rank, self.sm, self.core, self.age = trace, cluster, rank, sm, core, age
         self.shift = shift
         """Added to cache lines: a workgroup that stands for others touches lines of its own."""
-        self.ports = sm.free[core]
+        self.ports, self.lines = sm.free[core], sm.waiting[core]
+        self.queued, self.listed = False, True
+        """Whether it is in one of `lines`, and whether the replay's own queue has it."""
         self.ready = [0.0] * count
         self.free = at
         self.place = self.next = 0
@@ -166,8 +170,8 @@ class WarpReplay(Queue):
         self.count = 0
         self.last = 0
         self.busy: dict[str, float] = dict.fromkeys(OF_SM, 0.0)
-        self.stalls: dict[str, int] = {}
-        self.lines: dict[int, int] = {}
+        self.stalls: defaultdict[str, int] = defaultdict(int)
+        self.lines: defaultdict[int, int] = defaultdict(int)
         self.visits: Counter[int] = Counter()
         """Block → how often a warp runs it."""
         self.window = (-1.0, -1.0)
@@ -215,8 +219,10 @@ class WarpReplay(Queue):
 
     def _next(self, w: _Warp, earliest: float = 0.0) -> _Cluster | None:
         """Put a warp's next instruction on the queue; the cluster, if that was its last."""
-        if self._fetch(w, earliest):
-            return None
+        return None if self._fetch(w, earliest) else self._ended(w, earliest)
+
+    def _ended(self, w: _Warp, earliest: float) -> _Cluster | None:
+        """A warp has run its last instruction; the cluster, if it was the last there."""
         w.ended = True
         if self.timeline is not None:
             self.timeline.until(w.age, w.free)
@@ -237,9 +243,12 @@ class WarpReplay(Queue):
         """Issue instructions, each time the one that can go first, until one ends a cluster or none is left. Returns
         the clock of the last one, and that cluster.
 
-        One loop for all that the replay spends its time on: plain instructions, and who has to wait for a pipe.
+        One loop for all that the replay spends its time on: plain instructions, and who has to wait for a pipe. Those
+        who wait for the same pipe stand in line, the oldest first, and only that one is asked again when the pipe is
+        free: no other can go before it.
         """
-        waves, stalls, lines, busy, sources = self.waves, self.stalls, self.lines, self.busy, self.program.sources
+        waves, stalls, lines, sources = self.waves, self.stalls, self.lines, self.program.sources
+        heappush, heappop, heapreplace = heapq.heappush, heapq.heappop, heapq.heapreplace
         timeline = self.timeline
         t: float = 0
         latest: float = 0
@@ -249,35 +258,50 @@ class WarpReplay(Queue):
             op = w.op
             assert op is not None
             free, port = w.ports, op.port
-            t = at
-            if free["issue"] > t:
-                t = free["issue"]
+            t = free["issue"]
             if free[port] > t:
                 t = free[port]
             if t > at:
                 if at <= w.free:
                     w.reason = "port"
-                heapq.heapreplace(waves, (t, age, w))
+                line = w.lines[port]
+                if not w.queued:
+                    w.queued = True
+                    heappush(line, (age, w))
+                if line[0][1] is w:
+                    heapreplace(waves, (t, age, w))
+                else:
+                    w.listed = False
+                    heappop(waves)
                 continue
+            t = at
             if t > latest:
                 latest = t
-            waited = int(t - w.free)
-            if waited > 0:
-                stalls[w.reason] = stalls.get(w.reason, 0) + waited
-                lines[op.index] = lines.get(op.index, 0) + waited
-                if timeline is not None:
-                    timeline.wait(age, w.free, t, w.reason, op.index)
-            free["issue"] = t + 1
+            if t > w.free:
+                waited = int(t - w.free)
+                if waited:
+                    stalls[w.reason] += waited
+                    lines[op.index] += waited
+                    if timeline is not None:
+                        timeline.wait(age, w.free, t, w.reason, op.index)
+            free["issue"] = w.free = t + 1
             if port != "issue" and port != "lsu":
                 free[port] = t + op.busy
-                busy[port] = busy.get(port, 0.0) + op.busy
                 if port == "tensor":
                     self._worked(w, op, t, t + op.busy)
-            w.free = t + 1
+            if w.queued:
+                w.queued = False
+                line = w.lines[port]
+                heappop(line)
+                if line and not line[0][1].listed:
+                    age_of_next, following = line[0]
+                    following.listed = True
+                    heappush(waves, (max(t + 1, free[port]), age_of_next, following))
             if op.kind == PLAIN:
                 ready = w.ready
+                done = t + op.latency
                 for c in op.writes:
-                    ready[c] = t + op.latency
+                    ready[c] = done
                 if w.next < len(w.ops):
                     op = w.ops[w.next]
                     if op.kind == PLAIN and op.port != "lsu":
@@ -287,12 +311,18 @@ class WarpReplay(Queue):
                         for c in op.reads:
                             if ready[c] > at:
                                 at, w.reason = ready[c], sources[c]
-                        heapq.heapreplace(waves, (at, age, w))
+                        done = free[op.port]
+                        if done > at:
+                            if at == t + 1:
+                                w.reason = "port"
+                            at = done
+                        heapreplace(waves, (at, age, w))
                         continue
-                heapq.heappop(waves)
-                ended = self._next(w)
+                heappop(waves)
+                if not self._fetch(w, 0.0):
+                    ended = self._ended(w, 0.0)
             else:
-                heapq.heappop(waves)
+                heappop(waves)
                 ended = self._issue(w, op, t, free)
             if not waves and self.parked:
                 self._unpark(t)
@@ -305,18 +335,22 @@ class WarpReplay(Queue):
         """What an instruction that is not plain does, and the warp's next one; the cluster, if that was its last."""
         kind = op.kind
         done = t + op.latency
-        if kind == ACCESS:
+        if kind == PRODUCT:
+            self._product(w, op, t, free)
+        elif kind in _WHY:
+            pass
+        elif kind in (SIGNAL, BULK):
+            self._signals(w, op, t)
+        elif kind == ACCESS:
             done = self._access(w, op, t)
+        elif kind == CLOSE:
+            w.closed.append(w.product)
+        elif kind in (BARRIER, CLUSTER_ARRIVE):
+            return self._arrive(w, op, t)
         elif kind == COPY:
             w.copied = max(w.copied, self._access(w, op, t))
         elif kind == COMMIT:
             w.groups.append(w.copied)
-        elif kind == PRODUCT:
-            self._product(w, op, t, free)
-        elif kind == CLOSE:
-            w.closed.append(w.product)
-        elif kind in (SIGNAL, BULK):
-            self._signals(w, op, t)
         elif kind == BULK_COMMIT:
             w.stores.append(w.stored)
         elif kind == BRANCH:
@@ -325,26 +359,24 @@ class WarpReplay(Queue):
                 blocks = self.program.flow.blocks
                 if blocks[visits[w.place][0]].start != op.index + 1:
                     w.free = t + self.chip.taken_branch
-        elif kind in (BARRIER, CLUSTER_ARRIVE):
-            return self._arrive(w, op, t)
         for c in op.writes:
             w.ready[c] = done
-        return self._next(w)
+        return None if self._fetch(w, 0.0) else self._ended(w, 0.0)
 
     def _fetch(self, w: _Warp, earliest: float) -> bool:
         """Load the next instruction of a warp and find when nothing of its own holds it. False at the trace's end."""
-        ready = w.ready
+        ready, ops, place = w.ready, w.ops, w.next
         while True:
-            while w.next >= len(w.ops):
+            if place >= len(ops):
                 visits = w.trace.visits
                 if w.place >= len(visits):
                     return False
                 block, w.visit = visits[w.place]
                 w.place += 1
-                w.ops = self.program.ops(block)
-                w.next = 0
-            op = w.op = w.ops[w.next]
-            w.next += 1
+                ops, place = self.program.ops(block), 0
+                continue
+            op = ops[place]
+            place += 1
             if op.kind != NAME:
                 break
             t = 0.0
@@ -353,6 +385,7 @@ class WarpReplay(Queue):
                     t = ready[c]
             for c in op.writes:
                 ready[c] = t
+        w.op, w.ops, w.next = op, ops, place
         at, why = w.free, "issue"
         if earliest > at:
             at, why = earliest, "barrier"
@@ -628,6 +661,10 @@ class WarpReplay(Queue):
     # ---- result
 
     def _timing(self, cycles: int) -> Timing:
+        for block, n in self.visits.items():
+            for op in self.program.ops(block):
+                if op.port not in ("issue", "lsu"):
+                    self.busy[op.port] = self.busy.get(op.port, 0.0) + n * op.busy
         shares = {
             unit: min(1.0, clocks / (cycles * self.ranks * (1 if unit in OF_SM else SIMDS)))
             for unit, clocks in self.busy.items()
@@ -639,7 +676,7 @@ class WarpReplay(Queue):
             cycles,
             {unit: round(share, 4) for unit, share in sorted(shares.items())},
             dict(sorted(self.stalls.items(), key=lambda s: -s[1])),
-            self.lines,
+            dict(self.lines),
             {op.index: n for block, n in self.visits.items() for op in self.program.ops(block) if op.kind != NAME},
             matrix / (SIMDS * self.ranks * window) if window > 0 else 0.0,
         )
