@@ -2,7 +2,7 @@
 
 In: accesses and fences of either emulator. Out: `Clash`es, accesses that nothing orders: one of them writes, the other
 is by another wave, and neither synchronises with the other. The idea is that of the shadow of shared memory: waves have
-clocks, a *granule* (the smallest access of the program) remembers the last write and two of the last reads with the
+clocks, a *granule* (the smallest access of the program) remembers the last write and some of the last reads with the
 clock of who made them, and an access is in order when its wave knows that clock. A *domain* is what meets at barriers,
 a workgroup or a cluster; how its waves know each other is the vendor's (`Agents`).
 
@@ -14,8 +14,9 @@ them is a clash, although no cache is modelled.
 Not reported, since the numbers are the same in any order or the habit is harmless: writes that leave memory as it was,
 strong reads, atomics among each other, and, in programs that compare and swap, ordinary reads of what atomics change.
 
-A code is an access's `domain + 1`, column and clock in one int64; 0: nobody. Two reads suffice to find some reader
-other than the writer, though not always the one that is out of order: of three readers the oldest is forgotten.
+A code is an access's `domain + 1`, column and clock in one int64; 0: nobody. Of readers the last `READERS` are
+remembered, and beside them one of another domain than the last: however many waves of a workgroup have read what it
+then writes, who has read it elsewhere is not forgotten. Of more waves of one domain the oldest are.
 
 Memory is cut into pages that are made when they are touched. Reads of a page are kept as they come, and looked at when
 somebody writes to it, so arrays that a kernel only reads cost little.
@@ -41,6 +42,8 @@ MANY = COLUMNS - 1
 """The column of waves of one domain that wrote the same value at once."""
 PAGE = 26
 """Bits of an address within a page: no array is as near to another."""
+READERS = 4
+"""Waves that have read a granule, the last ones, that are remembered."""
 KEPT = 1 << 21
 """Granules read that a page keeps before it looks at them."""
 
@@ -130,8 +133,9 @@ class Page:
         self.write_inst: Array = None
         self.atomic: Array = None
         self.lane: Array = None
-        self.read_code: Array = None
-        self.other_read: Array = None
+        self.readers: list[Array] = []
+        """Codes of the last readers, the very last first, then one of another domain than that: as many as were needed,
+        int64 per granule."""
         self.read_inst: Array = None
         self.kept: list[tuple[Array, Array, Array, int, int]] = []
         self.count = 0
@@ -155,9 +159,8 @@ class Page:
         """Bring the readers of each granule up to date."""
         if not self.kept:
             return
-        if self.read_code is None:
-            self.read_code = np.zeros(self.size, np.int64)
-            self.other_read = np.zeros(self.size, np.int64)
+        if not self.readers:
+            self.readers.append(np.zeros(self.size, np.int64))
             self.read_inst = np.zeros(self.size, np.int32)
         where, who, what = [], [], []
         for first, rows, table, k, inst in self.kept:
@@ -168,14 +171,39 @@ class Page:
             what.append(np.full(len(cells), inst, np.int32))
         self.kept, self.count = [], 0
         cells, codes = np.concatenate(where), np.concatenate(who)
-        before = self.read_code.take(cells)
-        moved = (before != 0) & ((before ^ codes) >> COLUMN != 0)
-        self.other_read[cells[moved]] = before[moved]
-        self.read_code[cells] = codes
         self.read_inst[cells] = np.concatenate(what)
-        after = self.read_code.take(cells)
+        for number in range(READERS):
+            cells, codes = self._remember(number, cells, codes)
+            if not len(cells):
+                return
+        far = (codes ^ self.readers[0].take(cells)) >> DOMAIN != 0
+        if far.any():
+            self._reader(READERS)[cells[far]] = codes[far]
+
+    def _remember(self, number: int, cells: Array, codes: Array) -> tuple[Array, Array]:
+        """Put readers in place `number` of granules, the later in front; those who have no place there and are in none
+        before it."""
+        slot = self._reader(number)
+        before = slot.take(cells)
+        slot[cells] = codes
+        after = slot.take(cells)
+        moved = (before != 0) & ((before ^ after) >> COLUMN != 0)
         lost = (after ^ codes) >> COLUMN != 0
-        self.other_read[cells[lost]] = codes[lost]
+        if not (moved.any() or lost.any()):
+            return cells[:0], codes[:0]
+        # The later of the same wave stay behind the earlier: the last of them is what remains.
+        cells, codes = np.concatenate([cells[moved], cells[lost]]), np.concatenate([before[moved], codes[lost]])
+        for earlier in self.readers[:number]:
+            new = (earlier.take(cells) ^ codes) >> COLUMN != 0
+            if not new.all():
+                cells, codes = cells[new], codes[new]
+        return cells, codes
+
+    def _reader(self, number: int) -> Array:
+        """The codes of the readers in place `number`."""
+        while len(self.readers) <= number:
+            self.readers.append(np.zeros(self.size, np.int64))
+        return self.readers[number]
 
     def written(self) -> None:
         """Make room for writers."""
@@ -189,10 +217,11 @@ class Page:
         """Track single bytes from here on."""
         self.look()
         skip = self.low - self.first * self.granule
-        for name in ("write_code", "write_inst", "atomic", "lane", "read_code", "other_read", "read_inst"):
+        for name in ("write_code", "write_inst", "atomic", "lane", "read_inst"):
             old = getattr(self, name)
             if old is not None:
                 setattr(self, name, np.repeat(old, self.granule)[skip:])
+        self.readers = [np.repeat(x, self.granule)[skip:] for x in self.readers]
         self.first, self.size = self.low, self.size * self.granule - skip
         self.granule, self.shift = 1, 0
 
@@ -264,8 +293,8 @@ class GlobalShadow:
                 over &= ~page.atomic.take(cells)
             before = None
             readers = writer
-            if page.read_code is not None and not strong and not (atomic and self.swaps):
-                for slot in (page.read_code, page.other_read):
+            if not strong and not (atomic and self.swaps):
+                for slot in page.readers:
                     readers = slot.take(cells)
                     before = self._unordered(readers, codes, row)
                     if before is not None:

@@ -46,6 +46,20 @@ def test_all_waves_read_and_one_writes():
     assert not races(body.replace("BARRIER", "s_barrier"), block=192)
 
 
+@pytest.mark.parametrize("writer", [0, 1])
+def test_a_workgroup_writes_what_its_own_waves_read_last(writer):
+    """Those have met at a barrier; the workgroup that has read before them has not."""
+    read = "global_load_dword v4, v9, s[8:9] offset:12\ns_waitcnt vmcnt(0)\n"
+    write = """v_cmp_eq_u32_e32 vcc, 0x41, v0
+    s_and_saveexec_b64 s[12:13], vcc
+    global_store_dword v9, v2, s[8:9] offset:12
+    L0:"""
+    again = f"s_cmp_lg_u32 s2, {writer}\ns_cbranch_scc1 L0\ns_barrier\n{read}s_barrier\n"
+    found = races(read + again + write, block=192, grid=2)
+    assert len(found) == 4 and all("overwrites what another workgroup reads" in f for f in found)
+    assert not races(read + "s_barrier\n" + write, block=192)
+
+
 def test_workgroups():
     found = races("v_add_u32_e32 v2, s2, v2\n" + STORE, grid=3)
     assert found and "another workgroup" in found[0] and "byte 0 of argument `#0`" in found[0]

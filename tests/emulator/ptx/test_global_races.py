@@ -54,6 +54,27 @@ def test_all_warps_read_and_one_writes():
     assert not races(body.replace("setp", "bar.sync 0; setp", 1), arrays(), block=96)
 
 
+@pytest.mark.parametrize("warps", [2, 3, 8])
+def test_a_cta_writes_what_its_own_warps_read_last(warps):
+    """Those have met at a barrier; the CTA that has read before them has not."""
+    read = "ld.global.b32 %r5, [%d0+12];"
+    write = "setp.ne.u32 %p1, %r0, 0; @%p1 bra SKIP; st.global.b32 [%d0+12], %r2; SKIP:\n"
+    for cta in range(2):
+        body = f"{read} setp.ne.u32 %p0, %r1, {cta}; @%p0 bra SKIP; bar.sync 0; {read} bar.sync 0; {write}"
+        found = races(body, arrays(), block=32 * warps, grid=2)
+        assert len(found) == 4 and all("overwrites what another workgroup reads" in f for f in found)
+    assert not races(f"{read} bar.sync 0; {write}", arrays(), block=32 * warps), "alone: its barrier orders them"
+
+
+def test_of_many_readers_only_one_is_late():
+    """Warps 1 and 2 meet warp 3 before it writes, warp 0 does not."""
+    read = "ld.global.b32 %r5, [%d0+12]; setp.lt.u32 %p0, %r0, 32; @%p0 bra SKIP; BARRIER setp.ne.u32 %p1, %r0, 96; @%p1 bra SKIP;\n"
+    body = read + "st.global.b32 [%d0+12], %r0; SKIP:\n"
+    found = races(body.replace("BARRIER", "bar.sync 1, 96;"), arrays(), block=128)
+    assert found and all("overwrites what another wave reads" in f for f in found)
+    assert not races(body.replace("BARRIER", "").replace("ld.global.b32 %r5, [%d0+12];", "ld.global.b32 %r5, [%d0+12]; bar.sync 0;"), arrays(), block=128)
+
+
 def test_lanes_of_a_warp():
     found = races("st.global.b32 [%d0], %r0;", arrays())
     assert found and "writes another value than the same wave" in found[0]
