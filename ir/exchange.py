@@ -24,7 +24,7 @@ from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
 from wavedsl.ir.derived_layout import renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
@@ -51,16 +51,17 @@ SUMMED_WORDS = 16
 
 def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
     """Shared memory that (conversions, reductions across waves) of the kernel need: the largest of each kind; and the
-    nodes that reduce.
+    nodes that reduce. Raises ConstraintError, at the op that asks for most, where the chip has less.
 
     They do not overlap: a wave converts without waiting for others that may still read what it gave them to reduce.
     """
-    most, reduced = 0, 0
-    reducing = []
+    asks: list[tuple[int, Node]] = []
+    """Bytes that a wave's conversions take, with the ops that convert; those of all waves' reductions below."""
+    reductions: list[tuple[int, Node]] = []
     warpgroup = low.target.wave_size == 4 << WARP_BITS
     layouts = low.inference.layouts
     pairs = [
-        (layouts[user.inputs[position].id], wanted, user.inputs[position].dtype)
+        (layouts[user.inputs[position].id], wanted, user.inputs[position].dtype, user)
         for user in low.graph.all_nodes()
         for position in range(len(user.inputs))
         if (wanted := low.inference.demands.get((user.id, position))) is not None
@@ -72,46 +73,58 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
             projected = source.project(d)
             kept = source if n.op in ("scan", "cumsum") else projected
             if not isinstance(n.type, tuple):
-                pairs.append((kept, layouts[n.id], n.dtype))
-            pairs += [(low.inference.operand_layout(n, i), source, x.dtype) for i, x in enumerate(n.inputs[1:], 1)]
+                pairs.append((kept, layouts[n.id], n.dtype, n))
+            pairs += [(low.inference.operand_layout(n, i), source, x.dtype, n) for i, x in enumerate(n.inputs[1:], 1)]
             columns = zip(source.inner.ins, source.inner.coordinate_columns(d))
             across = [number_of(x) for x, c in columns if c and kind_of(x) == "l"]
             if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
                 lanes = low.target.wave_size * low.partition.waves
-                reduced = max(reduced, projected.elements_per_lane * lanes * cell_bytes(n))
-                reducing.append(n)
+                reductions.append((projected.elements_per_lane * lanes * cell_bytes(n), n))
         elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
             lanes = low.target.wave_size * low.partition.waves
-            reduced = max(reduced, layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8))
-            reducing.append(n)
+            reductions.append((layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8), n))
         elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
             words = min(plan.atom.d_words, SUMMED_WORDS)
-            reduced = max(reduced, words * 4 * low.target.wave_size * low.partition.waves)
-            reducing.append(n)
+            reductions.append((words * 4 * low.target.wave_size * low.partition.waves, n))
         elif n.op == "sort":
-            pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype))
+            pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype, n))
         elif n.op == "result" and n.inputs[0].op in ("reduce", "scan"):
             source = low.inference.operand_layout(n.inputs[0], 0)
             kept = source if n.inputs[0].op == "scan" else source.project(str(n.inputs[0].attrs["dim"]))
-            pairs.append((kept, layouts[n.id], n.dtype))
+            pairs.append((kept, layouts[n.id], n.dtype, n))
         elif n.op == "result" and n.inputs[0].op == "topk":
             sort = n.inputs[0]
             along, k = str(sort.attrs["dim"]), str(sort.attrs["k"])
             row = low.inference.operand_layout(sort, 0)
-            pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype))
+            pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype, n))
         elif n.op in ("extract", "shuffle"):
-            most = max(most, low.partition.waves * pick_bytes(low, n))
+            asks.append((pick_bytes(low, n), n))
         elif n.op == "reshape":
             source = low.inference.operand_layout(n, 0)
             between = regroup(low, n, source)
             if between is None:
-                most = max(most, low.partition.waves * regroup_bytes(low, n))
+                asks.append((regroup_bytes(low, n), n))
             else:
-                pairs += [(source, between[0], n.dtype), (between[1], layouts[n.id], n.dtype)]
-    for source, wanted, dtype in pairs:
+                pairs += [(source, between[0], n.dtype, n), (between[1], layouts[n.id], n.dtype, n)]
+    for source, wanted, dtype, n in pairs:
         if route(source, wanted, dtype)[0].kind == "shared memory":
-            most = max(most, low.partition.waves * _tile_bytes(source, wanted, dtype))
-    return -(-most // 128) * 128, -(-reduced // 128) * 128, reducing
+            asks.append((_tile_bytes(source, wanted, dtype), n))
+    converted = _most(low, [(low.partition.waves * size, n) for size, n in asks])
+    return converted, _most(low, reductions), [n for _, n in reductions]
+
+
+def _most(low: Lowering, asks: list[tuple[int, Node]]) -> int:
+    """The most bytes that any of these ops takes, in whole lines of 128. Raises ConstraintError where the chip has
+    less."""
+    size, n = max(asks, key=lambda a: a[0], default=(0, None))
+    if n is not None and size > low.target.shared_bytes and not low.partition.shared_rows:
+        waves = low.partition.waves
+        raise ConstraintError(
+            f"{n.op} exchanges {size} bytes between the lanes of {waves} wave{'s' * (waves > 1)}, through shared "
+            f"memory; a workgroup of {low.target.name} has {low.target.shared_bytes}", n.loc,
+            "smaller tiles of its dimensions; those that have no constraint are in every wave as a whole",
+        )  # fmt: skip
+    return -(-size // 128) * 128
 
 
 def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | None:

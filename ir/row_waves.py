@@ -113,14 +113,16 @@ def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None
         f"{widest.node.op}: a workgroup's {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
         f"its {lanes} lanes; {target.name} has {target.registers}",
         widest.node.loc,
-        f"smaller tiles of {row}" if plan.role in ("workgroup", "loop") else _cut(row, t, dims),
+        f"smaller tiles of {row}" if plan.role in ("workgroup", "loop") else _cut(row, widest, dims),
     )
 
 
-def _cut(row: Any, t: ValueType, dims: Mapping[Any, DimPlan]) -> str:
+def _cut(row: Any, widest: Widest, dims: Mapping[Any, DimPlan]) -> str:
     """How a value that a workgroup has as a whole becomes smaller: shared among workgroups, if nothing of it is, else
-    tile by tile."""
-    loop = f"wd.TilingConstraint({row}, 4096) and @wd.iterate({row}, …)"
+    tile by tile, so long that a lane has no more than `LANE_WORDS` of it."""
+    t, held = widest.type, dims[row].extent or dims[row].tile
+    tile = min(4096, 1 << max(0, int(held * LANE_WORDS / widest.words).bit_length() - 1))
+    loop = f"wd.TilingConstraint({row}, {tile}) and @wd.iterate({row}, …)"
     if any(p.role == "workgroup" for p in dims.values()):
         return f"loop over it: {loop}"
     if len(t.dims) == 1:

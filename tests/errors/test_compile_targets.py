@@ -211,7 +211,35 @@ def test_dimension_held_whole_that_does_not_fit() -> None:
     """
     error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 81920")
     message = "read: a workgroup's M=16 x K=81920 elements of f32 are 1280 registers of each of its 1024 lanes"
-    expect(error, message, "wd.read(a)", "loop over it: wd.TilingConstraint(K, 4096)")
+    expect(error, message, "wd.read(a)", "loop over it: wd.TilingConstraint(K, 2048)")
+
+
+def test_tiles_that_hints_name_are_shorter_than_the_dimension() -> None:
+    """A loop of tiles of 4096 was said to help along 32 elements."""
+    source = """
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.WaveConstraint(M, 16)])
+    def gemm(a: wd.Memory[N, K, M, wd.i32], c: wd.Memory[N, K, M, wd.i32]):
+        wd.write(wd.shuffle(wd.read(a), wd.index(N) // 2, N), c)
+    """
+    error = refused(wd.RegisterPressureError, source, "sm_80", "M: 64, N: 16, K: 32")
+    expect(error, "registers of each of its", "wd.read(a)", "loop over it: wd.TilingConstraint(K, 4) and")
+
+
+@pytest.mark.parametrize("line", ["wd.shuffle(wd.read(a), wd.read(places), N)", "wd.atomic_add(wd.read(a), sums)"])
+def test_exchanges_that_shared_memory_does_not_hold(line: str) -> None:
+    """They were called a defect of the compiler."""
+    source = f"""
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.WaveConstraint(M, 16)])
+    def gemm(
+        a: wd.Memory[N, K, M, wd.i32], places: wd.Memory[M, N, wd.i32], sums: wd.Memory[N, K, M, wd.i32],
+        c: wd.Memory[N, K, M, wd.i32],
+    ):
+        wd.write({line}, c)
+    """
+    error = refused(wd.ConstraintError, source, "gfx90a", "M: 64, N: 16, K: 32")
+    what = line.removeprefix("wd.").partition("(")[0]
+    expect(error, f"{what} exchanges 131072 bytes", line, "smaller tiles of its dimensions")
+    assert "between the lanes of 4 waves, through shared memory; a workgroup of gfx90a has 65536" in error.message
 
 
 @pytest.mark.parametrize(
