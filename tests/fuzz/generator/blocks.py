@@ -5,6 +5,9 @@ from __future__ import annotations
 from generator.program import Block, Let, Type
 from generator.state import LIMIT, PRODUCTS, State, union
 
+PRODUCTS_OF_LOOPS = {"mma": None, "scaled": None, "chain": ("M", "D"), "middle": ("M", "F")}
+"""What loops of products add up, and its dimensions; None: the two that the loop does not go along."""
+
 
 class Blocks(State):
     """Each method adds a block to `body`, whose statements `region` draws."""
@@ -34,12 +37,14 @@ class Blocks(State):
             kinds.append("scaled" if self.scaled is not None and dim == "K" else "mma")
         if self.kind == "chain" and dim == "N":
             kinds.append("chain")
+        if self.kind == "middle" and dim == "K":
+            kinds.append("middle")
         for _ in range(self.one((0, 1, 1, 2)) if kinds else self.one((1, 1, 2))):
             kinds.append(self.one(("total", "total", "any", "any")))
         first: list[tuple[str, str, Type]] = []
         for how in kinds:
-            if how in ("mma", "chain", "scaled"):
-                dims = ("M", "D") if how == "chain" else tuple(products)
+            if how in PRODUCTS_OF_LOOPS:
+                dims = PRODUCTS_OF_LOOPS[how] or tuple(products)
                 kind = Type(dims, "f32" if how == "scaled" else PRODUCTS[self.operand], 1 << 20)
                 start = kind.fill(self.one((0, 0, 1)))
                 old = self.pick(lambda t, kind=kind: t.alike(kind) and t.bound <= LIMIT)
@@ -66,7 +71,7 @@ class Blocks(State):
         for how, start, kind in first:
             name = self.name()
             carried.append((name, kind, start))
-            if how not in ("mma", "chain", "scaled"):
+            if how not in PRODUCTS_OF_LOOPS:
                 self.scope.append((name, kind))
         self.region(int(self.rng.integers(0, 4)), len(self.inside) + self.branches)
         if self.chance(0.12):
@@ -95,7 +100,7 @@ class Blocks(State):
         """What a loop hands to its next trip for a carried value."""
         if how == "scaled":
             return self.scaled_product((name, kind))[0]
-        if how == "mma":
+        if how in ("mma", "middle"):
             acc = (name, kind)
             if self.chance(0.12):
                 acc = (f"small({name})", kind)

@@ -11,7 +11,7 @@ from generator.rewrites import Rewrites
 from generator.state import LIMIT, MOST
 from generator.values import Values
 
-VERSION = 8
+VERSION = 9
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -50,6 +50,7 @@ class _Draw(Values, Memory, Blocks, Rewrites):
                 self.divide, self.fma,
                 self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
+                self.shuffle, self.shuffle, self.added, self.added,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
                 *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
             ))()  # fmt: skip
@@ -107,6 +108,8 @@ class _Draw(Values, Memory, Blocks, Rewrites):
                 self.make_loop(dim)
                 if self.chance(0.25):
                     self.make_loop(dim)  # a sibling, of another length
+        if self.kind == "middle":
+            self.second_product()
         self.region(int(self.rng.integers(1, 4)), 0)
         if begun is not None:
             self.end_result(begun)

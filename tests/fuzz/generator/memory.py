@@ -134,11 +134,83 @@ class Memory(State):
         self.multiply(left, right, inner, None)
 
     def operand_of(self, free: str, inner: str) -> tuple[str, Type]:
-        """An operand [free, inner]: read as it is, or computed."""
+        """An operand [free, inner]: read as it is, row by row from where a table says, or computed."""
         made = self.pick(lambda t: set(t.dims) == {free, inner} and t.dtype != "i1")
         if made is not None and self.chance(0.5):
             return self.cast_to(made, self.operand)
+        if self.chance(0.15):
+            return self.gathered_rows(free, inner)
         return self.read((free, inner), self.operand)
+
+    def gathered_rows(self, free: str, inner: str) -> tuple[str, Type]:
+        """An operand whose rows, or columns, lie at numbers that are read or computed; some are outside."""
+        by, along = (free, inner) if self.chance(0.6) else (inner, free)
+        low, high = self.span(self.operand, self.operand not in VALUES)
+        order = ("W", along) if self.chance(0.8) else (along, "W")
+        batch = ("B",) if self.batch and self.chance(0.5) else ()
+        table = self.array((*batch, *order), self.operand, low, high, self.one(("SHARED", "GLOBAL", None, None)))
+        if self.chance(0.7):
+            numbers = self.array((by,), self.one(("i32", "i32", "i64")), -2, self.program.sizes["W"])
+            row = f"wd.read({numbers.name})"
+            if self.chance(0.3):
+                row = f"wd.where(wd.index({by}) % 5 < 4, {row}, -1)"
+            elif self.chance(0.2):
+                row = f"{row} // 4 * 4 + wd.index({by}) % 4"
+        else:
+            row = f"(wd.index({by}) * {self.one((1, 3, 7))} + flag) % {self.program.sizes['W'] + 1}"
+        dims = (free, inner) if self.chance(0.8) else (inner, free)
+        name, kind = self.name(), Type(dims, self.operand, high)
+        mapping = f"wd.IndexMapping(({', '.join(dims)}), {{W: {row}}})"
+        self.body.append(Let(name, kind, f"wd.read({table.name}, mapping={mapping})"))
+        if self.operand in VALUES:
+            self.scope.append((name, kind))
+        return name, kind
+
+    def second_product(self) -> None:
+        """Of kernels whose columns F nothing cuts: what a product [M, F] goes into."""
+        first = self.pick(lambda t: set(t.dims) == {"M", "F"} and t.dtype != "i1")
+        if first is None:
+            return
+        text, kind = first
+        if self.chance(0.3):  # a reduction along these columns
+            best = self.let(self.body, f"wd.max({text}, dim=F)", Type(("M",), kind.dtype, kind.bound))
+            text, _ = self.let(self.body, f"small({best[0]} - {text})", Type(kind.dims, kind.dtype, LIMIT))
+        self.let(self.body, f"small({text})", Type(kind.dims, kind.dtype, LIMIT))
+        sums = PRODUCTS[self.operand]
+        acc = self.pick(lambda t: t.dims == ("M", "N") and t.dtype == sums and t.bound <= LIMIT)
+        found = self.multiply("M", "N", "F", acc if self.chance(0.5) else None)
+        if found is not None and found not in self.scope:
+            self.scope.append(found)
+
+    def added(self) -> None:
+        """Sums, or products, along a dimension that workgroups share: each adds its part."""
+        if self.batch or self.branches or self.inside:
+            return
+        shared = [d for d in ("M", "N") if d in self.split]
+        x = self.pick(lambda t: t.dtype in ("f32", "i32", "f64", "f16", "bf16", "i16") and bool({*t.dims} & {*shared}))
+        if x is None:
+            return
+        dim = self.one([d for d in x[1].dims if d in shared])
+        rest = tuple(d for d in x[1].dims if d != dim)
+        if not {*shared} - {dim} <= {*rest}:
+            return
+        other = self.one([d for d in self.here() if d in self.dims and d not in x[1].dims] or [None])
+        text, sums = f"small({x[0]})", self.one(("i32", "f32"))
+        if other is not None and len(rest) == 1 and self.operand in EXACT and self.operand != "tf32":
+            right = self.read((other, dim), self.operand)
+            left = self.cast_to((text, Type(x[1].dims, x[1].dtype)), self.operand)[0]
+            sums, rest = PRODUCTS[self.operand], (*rest, other)
+            value = f"wd.mma({left}, {right[0]})"
+            bound = LIMIT * right[1].bound * self.program.sizes[dim]
+        else:
+            value = f"wd.sum({self.cast_to((text, Type(x[1].dims, x[1].dtype)), sums)[0]}, dim={dim})"
+            bound = LIMIT * self.program.sizes[dim]
+        if not rest or bound > SUMS.get(sums, 1 << 30):
+            return
+        name = f"bins{len(self.atomics)}"
+        self.program.arrays.append(Array(name, rest, sums, 3, 3))
+        self.atomics.add(name)
+        self.body.append(Do(f"wd.atomic_add({value}, {name})"))
 
     def multiply(self, left: str, right: str, inner: str, acc: tuple[str, Type] | None) -> tuple[str, Type] | None:
         a, b = self.operand_of(left, inner), self.operand_of(right, inner)

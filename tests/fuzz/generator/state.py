@@ -77,7 +77,7 @@ class State:
     def cut(self) -> int:
         """Draws dimensions and constraints; gives the elements that a wave holds of the largest value."""
         p = self.program
-        self.kind = self.one(("rows", "rows", "product", "product", "product", "product", "chain"))
+        self.kind = self.one(("rows", "rows", "product", "product", "product", "product", "chain", "middle"))
         self.operand = self.one((
             "f16", "f16", "f16", "f16", "f16", "bf16", "bf16", "bf16", "i8", "i8", "f32", "f64",
             self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")),
@@ -109,7 +109,7 @@ class State:
         self.waves["M"] = waves[0]
         how = {
             "rows": ("cover", "whole", "whole", "loop", "loop", "grid"), "product": ("grid", "grid", "grid", "cover"),
-            "chain": ("loop",),
+            "chain": ("loop",), "middle": ("grid", "grid", "cover"),
         }[self.kind]  # fmt: skip
         if self.tidy:
             p.sizes.update(M=(m := -(-m // 16) * 16), N=(n := max(16, -(-n // 16) * 16)))
@@ -139,7 +139,7 @@ class State:
         self.scaled = self.one(SCALED) if self.kind == "product" and self.chance(0.05 if self.tidy else 0.14) else None
         if self.scaled is not None:
             self.add_loop("K", self.one((32, 64, 128)), BLOCK * int(self.rng.integers(1, 6)))
-        elif self.kind == "product" or (self.kind == "rows" and self.chance(0.25)):
+        elif self.kind in ("product", "middle") or (self.kind == "rows" and self.chance(0.25)):
             tile_k = self.one((8, 16, 16, 32, 32, 64, 24))
             if groups and self.chance(0.6):  # rings that fill, and go round
                 self.add_loop("K", self.one((32, 64, 64, 128)), self.even_out(int(self.rng.integers(1, 240))))
@@ -154,13 +154,17 @@ class State:
             p.sizes["D"] = int(self.one((32, 64) if self.tidy else (8, 16, 32, 24, 20, 64)))
             self.dims.append("D")
             self.cover.add("D")
+        if self.kind == "middle":  # columns of a product that no constraint cuts, few or more than registers hold
+            p.sizes["F"] = self.even_out(int(self.one((16, 16, 24, 32, 48, 64, 64, 100, self.one((128, 256, 384))))))
+            self.dims.append("F")
+            self.cover.add("F")
         if self.chance(0.15):
             p.sizes["B"] = int(self.rng.integers(1, 4))
             p.cut.append("wd.WorkgroupConstraint(B, 1, 2)")
             self.batch = True
         else:
             self.batch = False
-        p.sizes["V"] = 41
+        p.sizes.update(V=41, W=int(self.one((1, 29, 64))))
         if self.cover >= {"N"}:
             inner = next(q for q in (4, 5, 3, 2, 1) if n % q == 0)
             p.subs.update(TOP=3, P=n // inner, Q=inner)

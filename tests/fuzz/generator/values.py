@@ -312,6 +312,21 @@ class Values(State):
             best = f"wd.cast({best}, wd.i32)" if self.program.sizes["N"] >= 3 else f"wd.cast(small({best}), wd.i32)"
         self.let(self.body, f"wd.sum({best}, dim=TOP)", kind)
 
+    def shuffle(self) -> None:
+        """Elements of a row in other places; the places may have a dimension that the row lacks."""
+        x, n = self.rows(), self.program.sizes["N"]
+        if x is None or "N" in self.loops or not n:
+            return
+        kept = {*x[1].dims} - {"N"}
+        y = self.pick(lambda t: t.dtype != "i1" and len({*t.dims} - kept) == 1)
+        if y is None or self.chance(0.3):
+            y = self.read(("M", "N") if "M" in kept and self.chance(0.7) else ("N",), "i32")
+        dims = y[1].dims
+        place = self.cast_to((f"small({y[0]})", Type(dims, y[1].dtype)), "i32")[0]
+        new = next(d for d in dims if d == "N" or d not in x[1].dims)
+        text = f"wd.shuffle({x[0]}, ({place} + {LIMIT}) % {n + self.one((0, 0, 2))}, N)"
+        self.let(self.body, text, Type(tuple(new if d == "N" else d for d in x[1].dims), x[1].dtype, x[1].bound))
+
     def reshape(self) -> None:
         x = self.pick(lambda t: set(t.dims) == {"M", "N"} and t.dtype != "i1")
         if x is None or self.waves["N"] > 1 or self.inside or "P" not in self.program.subs:
