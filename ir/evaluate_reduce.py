@@ -87,7 +87,7 @@ def _operands(run: Run, node: Node) -> tuple[tuple[Any, ...], Arrays, Arrays]:
     """(dimensions, the one that is combined last; arrays; identities) of a `reduce` or `scan`."""
     values = [run.whole(x, last=node.attrs["dim"]) for x in node.inputs]
     along = node.attrs["dim"]
-    dims = (*run.hidden(*values), *(d for d in node.inputs[0].dims if d != along), along)
+    dims = (*run.apart(*values, own=node.inputs[0].dims), *(d for d in node.inputs[0].dims if d != along), along)
     arrays = np.broadcast_arrays(*(run.aligned(v, dims) for v in values))
     given = node.attrs["identity"]
     identities = [

@@ -11,7 +11,7 @@ file per kind (`evaluate_*.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -177,10 +177,17 @@ class Run:
         """Index dimensions that any of the values varies along, in the kernel's order."""
         return tuple(d for d in self.graph.index_dims if any(d in v.dims for v in values))
 
+    def apart(self, *values: Named, own: Sequence[Any]) -> tuple[Any, ...]:
+        """Dimensions that any of the values varies along beside its `own`: index dimensions in the kernel's order, then
+        those whose tiles went round a loop, or took a branch, each by itself."""
+        found = dict.fromkeys((*self.hidden(*values), *(d for v in values for d in v.dims)))
+        return tuple(d for d in found if d not in own)
+
     def whole(self, node: Node, *, last: Any = None) -> Named:
         """A node's value with every dimension of its type at full length; `last` goes to the last axis."""
         value = self.get(node)
-        dims = (*self.hidden(value), *(d for d in node.dims if d != last), *(() if last is None else (last,)))
+        own = (*(d for d in node.dims if d != last), *(() if last is None else (last,)))
+        dims = (*self.apart(value, own=own), *own)
         array = self.aligned(value, dims)
         shape = tuple(n if d in value.dims else self.size(d) for d, n in zip(dims, array.shape))
         return Named(dims, np.broadcast_to(array, shape))

@@ -17,7 +17,7 @@ def _same_elements(run: Run, node: Node) -> Named:
 @meaning("reshape")
 def _reshape(run: Run, node: Node) -> Named:
     value = run.whole(node.inputs[0])
-    hidden = run.hidden(value)
+    hidden = run.apart(value, own=node.inputs[0].dims)
     sizes = [run.size(d) for d in node.attrs["dims"]]
     have = value.array.shape[len(hidden) :]
     if int(np.prod(have, dtype=np.int64)) != int(np.prod(sizes, dtype=np.int64)):

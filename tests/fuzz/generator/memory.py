@@ -155,7 +155,7 @@ class Memory(State):
             if self.chance(0.3):
                 row = f"wd.where(wd.index({by}) % 5 < 4, {row}, -1)"
             elif self.chance(0.2):
-                row = f"{row} // 4 * 4 + wd.index({by}) % 4"
+                row = f"wd.cast({row}, wd.i32) // 4 * 4 + wd.index({by}) % 4"
         else:
             row = f"(wd.index({by}) * {self.one((1, 3, 7))} + flag) % {self.program.sizes['W'] + 1}"
         dims = (free, inner) if self.chance(0.8) else (inner, free)
