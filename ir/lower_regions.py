@@ -54,6 +54,7 @@ from wavedsl.ir.product_order import operands_first, products_together
 from wavedsl.ir.ring_loops import emit_ring_loop
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.views import placement
 from wavedsl.ir.write_back import loops_around
 
 
@@ -121,7 +122,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         return [loop_step(low, n)]
     if n.op == "result" and n.inputs[0].op in REGIONS:
         return []
-    uses = tuple(k for x in n.inputs for k in low.keys(x))
+    uses = tuple(k for x in _needs(low, n) for k in low.keys(x))
     kind = "effect" if ROWS[n.op].effect else "scalar" if _single(n) else "compute"
     clocks = low.issue_clocks()
     if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
@@ -140,6 +141,12 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
     return [step, store_step(low, n)] if n.id in low.made else [step]
+
+
+def _needs(low: Lowering, n: Node) -> Sequence[Node]:
+    """What a node is carried out on: its operands; of a write whose place single numbers say, its value and these."""
+    placed = placement(low.graph, n) if n.op == "write" and n.attrs.get("mapping") is not None else None
+    return n.inputs if placed is None else (n.inputs[0], *placed.numbers())
 
 
 def _single(n: Node) -> bool:

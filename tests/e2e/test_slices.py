@@ -175,6 +175,25 @@ def test_a_start_that_is_computed_twice(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dynamic", [None, [M]])
+def test_a_write_of_every_trip_waits_for_its_place(target: str, dynamic: list[Any] | None) -> None:
+    """Where the number that places a write is made in the loop, nothing said that it comes first: a KeyError."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(K, 2)])
+    def moved(a: wd.Memory[K, M, wd.i32], b: wd.Memory[P, Q, wd.i32]):
+        @wd.iterate(K, init_args=[])
+        def loop():
+            wd.write(wd.read(a), b[:K, 3 : 3 + M])
+
+    for rows in (1, 3, 8):
+        a = RNG.integers(-8, 9, (rows, 37)).astype(np.int32)
+        b, want = np.full((2, rows + 1, 44), 77, np.int32)
+        want[:rows, 3:40] = a
+        moved.compile(a, b, target=target, dynamic=dynamic).emulate(a, b)
+        np.testing.assert_array_equal(b, want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_steps_of_a_dimension_that_has_them(target: str) -> None:
     """`a[::2]` was refused, with a hint at a mapping that named no dimension."""
 
