@@ -301,6 +301,15 @@ class ResolvedDim:
         return None if self.wave is None else self.workgroup // self.wave
 
 
+def whole_tiles(dim: Any, base: Any) -> str:
+    """What to do where a tile of `base` is no whole number of elements along a dimension such as `K / 32`."""
+    hint = f"the tile of {base} must make {dim} a whole number"
+    group = base / dim
+    if not group.is_Integer:
+        return hint
+    return f"{hint}, or read the array as IndexMapping((…, {base}), {{{dim}: {base} // {group}}})"
+
+
 @dataclass(frozen=True)
 class ResolvedConstraints:
     """Constraints in numbers. `dims` is in the order of workgroup axes, then loops, then the rest."""
@@ -313,6 +322,15 @@ class ResolvedConstraints:
         """What holds for `dim`, which may be a derived extent such as `K / 32`."""
         found = self.dims.get(dim)
         return found if found is not None else self._derived(dim)
+
+    def uncut(self, dim: Any) -> ResolvedDim:
+        """The extent of an array's dimension that no value has: no tile cuts it, be it `K / 32` of a K in tiles."""
+        return self.dims.get(dim) or ResolvedDim(dim, evaluate(dim, self.values))
+
+    def vector(self, dim: Any) -> int | None:
+        """Elements of `dim` that one wave covers in one operation, where vector_shapes says so."""
+        found = self.dims.get(dim)
+        return None if found is None else found.vector
 
     def _derived(self, dim: Any) -> ResolvedDim:
         extent = evaluate(dim, self.values)
@@ -331,7 +349,7 @@ class ResolvedConstraints:
                         raise ConstraintError(
                             f"a tile of {size} elements of {base} is {tile} elements of {dim}",
                             source.loc,
-                            hint=f"the tile of {base} must make {dim} a whole number",
+                            hint=whole_tiles(dim, base),
                         )
                     scaled[part] = int(tile)
             return ResolvedDim(dim, extent, axis=source.axis, loc=source.loc, **scaled)

@@ -18,7 +18,7 @@ from fractions import Fraction
 from math import lcm, prod
 from typing import Any
 
-from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors
+from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Graph, Node, Region, ValueType, factors
 from wavedsl.ir.loc import Loc
@@ -187,7 +187,7 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool
         if dims[d].role == "whole" and dims[d].waves > 1:
             dims[d].role = "workgroup"  # one tile, of which each wave has a part
     for d, plan in dims.items():
-        plan.vector = resolved[d].vector
+        plan.vector = resolved.vector(d)
         if plan.vector is not None and plan.role in ("workgroup", "loop") and plan.wave % plan.vector:
             raise ConstraintError(
                 f"vector_shapes gives {plan.vector} elements of {d}, which do not divide the {plan.wave} of a wave",
@@ -231,8 +231,8 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
     held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     unmapped = unmapped_dims(graph)
     for d in _used_dims(graph):
-        r = resolved[d]
-        base = _base_of(d, resolved)
+        r = resolved.uncut(d) if d in unmapped else resolved[d]
+        base = None if d in unmapped else _base_of(d, resolved)
         if base is not None:
             found.derived[d] = base
         plan = found.dims[d] = _unshared(d, r, held, unmapped)
@@ -284,7 +284,7 @@ def _wave_tiles(
     `limit` at the most."""
     dims = tiles.dims
     multiples = {d: target.tile_rows for n in matrix for d in n.dims}
-    multiples |= {d: r.vector for d in dims if (r := resolved[d]).vector is not None}
+    multiples |= {d: resolved.vector(d) for d in dims if resolved.vector(d) is not None}
     if resolved.hardware.waves_per_block is not None:
         wanted = 1
     elif matrix:
@@ -370,7 +370,7 @@ def _cut_along(plan: DimPlan, base: DimPlan, factor: Fraction) -> None:
             raise ConstraintError(
                 f"{what} of {elements} elements of {base.dim} is {size} elements of {plan.dim}",
                 base.loc,
-                f"the tile of {base.dim} must make {plan.dim} a whole number",
+                whole_tiles(plan.dim, base.dim),
             )
     plan.role, plan.tile, plan.wave, plan.axis = base.role, int(tile), int(wave), None
 

@@ -87,14 +87,18 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
                 loc,
                 hint=f"list {names(stray)} in the mapping's dims, or give an index for it",
             )
-        _whole_index(b, c, (*argument.dims, *dims), argument, op, loc)
+        moving = {*b.index_dims, *(s for d in (*argument.dims, *dims) for s in d.free_symbols)}
+        _whole_index(c, moving, (*argument.dims, *dims), argument, op, loc)
+        _never_by_zero(c, moving, argument, d, op, loc)
         coords.append(c)
     return ResolvedMapping(dims, tuple(coords)), inputs
 
 
-def _whole_index(b: Builder, c: Any, dims: Sequence[Any], argument: Argument, op: str, loc: Loc | None) -> None:
-    """Refuses `N / 2` of elements along N: every other one would lie between two elements of the array."""
-    moving = {*b.index_dims, *(s for d in dims for s in d.free_symbols)}
+def _whole_index(
+    c: Any, moving: set[Any], dims: Sequence[Any], argument: Argument, op: str, loc: Loc | None
+) -> None:  # fmt: skip
+    """Refuses `N / 2` of elements along N: every other one would lie between two elements of the array. `moving`: the
+    symbols that stand for an index."""
     derived = {d: sympy.Integer(1) for d in dims if not is_whole(d)}
     for part in sympy.Add.make_args(c.xreplace(derived)):
         if not is_whole(part) and not part.free_symbols.isdisjoint(moving):
@@ -102,6 +106,23 @@ def _whole_index(b: Builder, c: Any, dims: Sequence[Any], argument: Argument, op
                 f"{op}: the index {c} of {argument.name} is not whole for every element",
                 loc,
                 hint="// rounds down: N // 2 for pairs of elements",
+            )
+
+
+def _never_by_zero(c: Any, moving: set[Any], argument: Argument, d: Any, op: str, loc: Loc | None) -> None:
+    """Refuses `(N + 1) % N` of elements along N: N is an index here, and the first one's is 0. The extent was meant."""
+    first = {s: sympy.Integer(0) for s in c.free_symbols & moving}
+    for part in sorted(c.atoms(sympy.Mod, sympy.Pow), key=str):
+        divisor = part.args[1] if isinstance(part, sympy.Mod) else part.base
+        if isinstance(part, sympy.Pow) and not part.exp.is_negative:
+            continue
+        if divisor.xreplace(first).is_zero:
+            stray = sorted(divisor.free_symbols & moving, key=str)[0]
+            raise TraceError(
+                f"{op}: the index {c} of {argument.name} is divided by 0 where the index {stray} is 0",
+                loc,
+                hint=f"in a mapping {stray} is each element's index; its extent is in traced values: "
+                f"{{{d}: (wd.index({stray}) + 1) % {stray}}}",
             )
 
 

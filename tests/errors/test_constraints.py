@@ -84,8 +84,9 @@ def test_a_derived_tile_must_be_whole() -> None:
         """
     )["kernel"]
     resolved = resolve_constraints(kernel.trace(), {wd.sym.M: 16, wd.sym.K: 96})
-    with pytest.raises(wd.ConstraintError, match="a tile of 48 elements of K is 3/2 elements of K/32"):
+    with pytest.raises(wd.ConstraintError, match="a tile of 48 elements of K is 3/2 elements of K/32") as raised:
         resolved[wd.sym.K / 32]
+    assert "or read the array as IndexMapping((…, K), {K/32: K // 32})" in str(raised.value)
 
 
 # (name, source of one statement, message, underlined)
