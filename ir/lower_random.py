@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from math import prod
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.fragment import Fragment, from_elements
+from wavedsl.ir.fragment import Fragment, Lazy, from_elements
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import F32, I32, I64, Value
+from wavedsl.ir.late_numbers import is_late_number
 from wavedsl.ir.layout import Layout
-from wavedsl.ir.lower_values import emitter, index_elements, operand
+from wavedsl.ir.lower_values import emitter, index_at, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.philox import MULTIPLIERS, ROUNDS, WEYL
 from wavedsl.ir.steps import Context
@@ -24,11 +25,16 @@ Words = tuple[Value, Value]
 def emit_random(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
     b = low.b
     seed, offset = (_words(b, operand(low, n, i, context).element(b, 0), n.inputs[i].dtype) for i in (0, 1))
-    out = []
-    for counter in _counters(low, n, layout, context):
-        word = _philox(b, (*counter, *offset), seed)
-        out.append(word if n.dtype is dt.u32 else _uniform(b, word))
-    return from_elements(b, layout, n.dtype, out)
+    counter = _counters(low, n, layout, context)
+
+    def number(i: int) -> Value:
+        with b.loc(n.loc):
+            word = _philox(b, (*counter(i), *offset), seed)
+            return word if n.dtype is dt.u32 else _uniform(b, word)
+
+    if is_late_number(low, n):
+        return Lazy(layout, n.dtype, number, b)
+    return from_elements(b, layout, n.dtype, [number(i) for i in range(layout.elements_per_lane)])
 
 
 def _words(b: Builder, x: Value, dtype: DType) -> Words:
@@ -38,19 +44,20 @@ def _words(b: Builder, x: Value, dtype: DType) -> Words:
     return b.trunc(x), b.trunc(b.lshr(x, 32))
 
 
-def _counters(low: Lowering, n: Node, layout: Layout, context: Context) -> Iterator[Words]:
-    """Per element, its row-major number over the node's dimensions in 64 bits. Each is made when it is asked for: those
-    of all elements would take two registers each until the last of them is used."""
+def _counters(low: Lowering, n: Node, layout: Layout, context: Context) -> Callable[[int], Words]:
+    """What gives an element's row-major number over the node's dimensions, in 64 bits, where it is asked for: those of
+    all elements would take two registers each until the last of them is used."""
     b = low.b
     dims = [str(d) for d in n.attrs["dims"]]
     extents = [low.plans[d].extent for d in dims]
     wide = any(e is None for e in extents) or prod(e or 0 for e in extents) >= 1 << 31
-    own = {d: index_elements(low, layout, d, context) for d in layout.dims}
     base = low.base_at(context.iteration)
-    for i in range(layout.elements_per_lane):
+    own = {d: index_at(low, layout, d, base) for d in layout.dims}
+
+    def counter(i: int) -> Words:
         total: Value = b.const(0, I64 if wide else I32)
         for d in dims:
-            place = own[d][i] if d in own else base.get(d, 0)
+            place = own[d](i) if d in own else base.get(d, 0)
             at: Value = b.i32(place) if isinstance(place, int) else place
             extent = low.extent(d)
             size: Value = b.i32(extent) if isinstance(extent, int) else extent
@@ -58,7 +65,9 @@ def _counters(low: Lowering, n: Node, layout: Layout, context: Context) -> Itera
                 total = b.add(b.mul(total, b.zext(size)), b.zext(at))
             else:
                 total = b.add(b.mul(total, size), at)
-        yield (b.trunc(total), b.trunc(b.lshr(total, 32))) if wide else (total, b.i32(0))
+        return (b.trunc(total), b.trunc(b.lshr(total, 32))) if wide else (total, b.i32(0))
+
+    return counter
 
 
 def _philox(b: Builder, counter: tuple[Value, Value, Value, Value], key: Words) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -23,6 +23,7 @@ from wavedsl.ir.fragment import (
 )
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.kernel_ir import B32, Value
+from wavedsl.ir.late_numbers import is_late_number
 from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
@@ -125,7 +126,7 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     elif rule in ("same", "lift", "relabel"):
         operands = [operand(low, n, i, context) for i in range(len(n.inputs))]
         columns = [aligned_elements(x, v, layout) for x, v in zip(n.inputs, operands)]
-        if is_late_value(low, n):
+        if is_late_value(low, n) or is_late_number(low, n):
 
             def compute(i: int) -> Value:
                 with b.loc(n.loc):
@@ -210,16 +211,24 @@ def emit_index(low: Lowering, n: Node, layout: Layout, context: Context) -> Frag
 
 def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> list[Value]:
     """Every element's own index along `d`."""
+    at = index_at(low, layout, d, low.base_at(context.iteration))
+    return [at(i) for i in range(layout.elements_per_lane)]
+
+
+def index_at(low: Lowering, layout: Layout, d: str, base: Mapping[str, Any]) -> Callable[[int], Value]:
+    """What gives an element's own index along `d`, in the tile that starts at `base`."""
     b = low.b
-    position = low.position([d], low.base_at(context.iteration))
+    position = low.position([d], base)
     start = total(b, [position.base[d], position.wave[d]])
     lane = lane_coordinate(b, layout, d)
     axis = layout.dims.index(d)
-    out = []
-    for offsets in layout.element_offsets():
-        where = total(b, [start, lane, offsets[axis]])
-        out.append(b.i32(where) if isinstance(where, int) else where)
-    return out
+    offsets = layout.element_offsets()
+
+    def at(i: int) -> Value:
+        where = total(b, [start, lane, offsets[i][axis]])
+        return b.i32(where) if isinstance(where, int) else where
+
+    return at
 
 
 def tile_end(low: Lowering, n: Node, context: Context) -> Value:

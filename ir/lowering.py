@@ -122,6 +122,8 @@ class Lowering:
         """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
         self.late_words = 0
         """Registers of reads that were loaded as results are stored (`late_reads`)."""
+        self.late_numbers: dict[int, bool] = {}
+        """Node id → whether its elements are made where they are used (`late_numbers.py`), of those that were asked."""
         self.ring_fillers: dict[str, Any] = {}
         self.products: Any = None
         """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""

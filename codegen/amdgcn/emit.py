@@ -145,7 +145,7 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
                 movers = movers or _Movers(program, room)
                 if movers.some(pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max() - limits["v"]):
                     continue
-            if not vectors.relieve(live, failure.bundles, failure.cls, {**limits, "a": room}):
+            if not vectors.relieve(live, failure, {**limits, "a": room}):
                 raise pressure_error(program, live, failure) from None
 
 

@@ -8,6 +8,9 @@ one that leaves costs its accesses (ten times as dear per loop level) and frees 
 where it is accessed. Greedily the cheapest per freed register leaves, until pressure fits everywhere. Whole bundles
 leave, because copies inside a bundle cost nothing in memory either: both sides have one home.
 
+Before, values are made again that free a register where one lacks, as many as make the sum least: what they take and
+what then has to leave. Where there is room anyway nothing is made again, however cheap it is.
+
 Scratch words are shared by bundles that are never live together, within one round.
 
 Sets of points are bit sets in Python ints, numbers per point arrays; `runs` and `positive` go between the two. Most
@@ -19,9 +22,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
-from wavedsl.codegen.amdgcn.allocate import Bundle
+from wavedsl.codegen.amdgcn.allocate import Bundle, Pressure
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, SCALAR_HOME, Program, Reg
 from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again, tail_of
@@ -32,6 +36,8 @@ _SLACK = 4
 _GROWTH, _MOST_SLACK = 1.5, 64
 """Registers below the limit that pressure should reach, since tuples need even places next to each other: so many in
 the first round, more with every round that was not enough."""
+_SCRATCH_PRICE = 8
+"""Instructions that an access of scratch is worth: a copy in the accumulation file takes one."""
 _RESERVE = 16
 """Accumulation registers left free by copies, for the same reason."""
 MAX_ROUNDS = 16
@@ -59,37 +65,50 @@ class VectorSpill:
     program: Program
     rows: Rows
     rounds: dict[str, int] = field(default_factory=dict)
+    made_again: dict[str, int] = field(default_factory=dict)
+    """Rounds in which values were made again: what leaves is not more for them."""
     again: int = 0
     copied: int = 0
     stored: int = 0
     homes: set[int] = field(default_factory=set)
     """Ids of the tuples in the accumulation file that are homes."""
 
-    def relieve(self, live: Liveness, bundles: list[Bundle], cls: str, limits: dict[str, int]) -> bool:
-        """Make the program need fewer registers of file `cls`. `limits`: registers by file, `a` as far as it may grow.
+    def relieve(self, live: Liveness, failure: Pressure, limits: dict[str, int]) -> bool:
+        """Make the program need fewer registers of the file that failed. `limits`: registers by file, `a` as far as it
+        may grow.
 
         False when there is nothing (more) that could leave.
         """
+        bundles, cls = failure.bundles, failure.cls
         rounds = self.rounds[cls] = self.rounds.get(cls, 0) + 1
         if rounds > MAX_ROUNDS:
             return False
         remember(self.program)
         count = 2 * live.instructions + 2
-        slack = min(_MOST_SLACK, int(_SLACK * _GROWTH**rounds))
+        slack = min(_MOST_SLACK, int(_SLACK * _GROWTH ** (rounds - self.made_again.get(cls, 0))))
         goal = limits[cls] - slack
         pressure = pressure_of(bundles, cls, count)
         elsewhere = SCRATCH_WORDS - self.program.scratch_bytes // 4 + (limits["a"] if cls == "v" else 0)
         if int(pressure.max()) - goal > elsewhere:  # there is not enough room in all places together
             return False
         over = pressure - goal
-        if not (over > 0).any():  # it fits by numbers, but not by places
-            over = pressure - (int(pressure.max()) - slack)
-        access = accesses(self.program, live)
         # What is made again stays that way, so few values are taken at first: fewer than what is stored somewhere.
         few = pressure - (min(limits[cls], int(pressure.max())) - min(slack, 1 << (rounds - 1)))
-        if cls == "v" and self._compute_again(live, few, access):
-            return True
+        lacking = positive(pressure - limits[cls])
+        if not (over > 0).any():  # it fits by numbers, but not by places
+            over = pressure - (int(pressure.max()) - slack)
+        if not lacking:  # so a register lacks wherever what found no place is live
+            for bits in failure.bundle.live:
+                lacking |= bits
+        access = accesses(self.program, live)
         choices = self._choices(bundles, cls, over, access)
+        if cls == "v":
+            again = self._worth(self._again(live, few, lacking, access), choices, over, limits["a"])
+            if again:
+                self.again += len(again)
+                self.made_again[cls] = self.made_again.get(cls, 0) + 1
+                make_again(self.program, self.rows, again)
+                return True
         homes: dict[int, Home] = {}
         # an accumulation file that has once been too full takes no more: what is put there would be driven out again
         if cls == "v" and not self.rounds.get("a"):
@@ -101,35 +120,51 @@ class VectorSpill:
 
     # ---- compute again
 
-    def _compute_again(self, live: Liveness, over: np.ndarray, access: dict[int, list[int]]) -> bool:
-        """The cheapest values that can be made again, as many as are needed."""
+    def _again(
+        self, live: Liveness, over: np.ndarray, lacking: int, access: dict[int, list[int]]
+    ) -> list[tuple[Candidate, int]]:
+        """The cheapest values that can be made again, as many as are needed, of those that free a register at a point
+        where one is `lacking`; the points that each frees."""
         found: list[tuple[float, int, Candidate, int]] = []
         first = bisect_right(live.starts, int(np.argmax(over > 0)) // 2) - 1
         need = positive(over)
         for c in candidates(self.program, live, tail_of(self.program, first)):
             points = live.live[live.first[c.reg.id]]
-            if not points & need:
+            if not points & need & lacking:
                 continue
             cut = 2 * live.starts[c.tail]
             frees = (points >> cut << cut) & ~_near(access.get(c.reg.id, ()))
-            gain = (frees & need).bit_count() * c.reg.n
-            if gain:
+            if frees & need & lacking:
+                gain = (frees & need).bit_count() * c.reg.n
                 found.append((max(0, c.cost) / gain, c.reg.id, c, frees))
-        chosen = []
+        chosen: list[Candidate] = []
+        freed: dict[int, int] = {}
         left = over.copy()
         for _, _, c, frees in sorted(found, key=lambda f: f[:2]):
-            if not need:
+            if not need & lacking:
                 break
-            if frees & need:
+            if frees & need & lacking:
                 chosen.append(c)
+                freed[c.reg.id] = frees
                 _subtract(left, [(frees, c.reg.n)])
                 need = positive(left)
-        chosen = independent(chosen)
-        if not chosen:
-            return False
-        self.again += len(chosen)
-        make_again(self.program, self.rows, chosen)
-        return True
+        return [(c, freed[c.reg.id]) for c in independent(chosen)]
+
+    def _worth(
+        self, again: list[tuple[Candidate, int]], choices: list[Choices], over: np.ndarray, room: int
+    ) -> list[Candidate]:
+        """How many of them, the cheapest first, to make again, so that they and what has to leave then take the fewest
+        instructions. Short-lived steps of an epilogue free a register here and there, and just as much has to leave."""
+        best, most = len(again), inf
+        for count in sorted({len(again) >> k for k in range(len(again).bit_length() + 1)}):
+            left = over.copy()
+            cost = float(sum(max(0, c.cost) for c, _ in again[:count]))
+            for c, frees in again[:count]:
+                _subtract(left, [(frees, c.reg.n)])
+            cost += _leaving(choices, left, room)
+            if cost < most:
+                best, most = count, cost
+        return [c for c, _ in again[:best]]
 
     # ---- bundles that leave
 
@@ -227,6 +262,22 @@ class VectorSpill:
         if taken:
             open_scratch(self.program, self.rows)
             self.program.scratch_bytes = 4 * (base + len(taken))
+
+
+def _leaving(choices: list[Choices], over: np.ndarray, room: int) -> float:
+    """Instructions for the bundles that have to leave, an access of scratch counted as what it is worth; `over` is
+    used up. Infinite where all of them are not enough."""
+    need = positive(over)
+    words, cost = 0, 0.0
+    for choice in choices:
+        if not need:
+            return cost
+        if choice.helps(need):
+            words += choice.words
+            cost += choice.cost * (1 if words <= room else _SCRATCH_PRICE)
+            _subtract(over, choice.frees)
+            need = positive(over)
+    return inf if need else cost
 
 
 def _words(bundle: Bundle, taken: list[int]) -> int:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from agree import TARGETS, agree
+from agree import TARGETS, agree, near
 from wavedsl.ir.philox import philox
 
 import wavedsl as wd
 
-B, M, N = wd.symbols("B M N")
+B, M, N, K, D = wd.symbols("B M N K D")
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -87,3 +87,72 @@ def test_counters_are_made_one_after_the_other(target: str) -> None:
     first, last = ops.index("mulhi_u"), len(ops) - 1 - ops[::-1].index("mulhi_u")
     between = sum(name == "trunc" for name in ops[first:last])
     assert between >= 6, (ops[:first].count("trunc"), between)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_numbers_take_no_registers_of_their_own(target: str) -> None:
+    """Those of a whole tile were ready long before the scores that they drop, and waited in registers."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, 64), wd.WaveConstraint(M, 16)], subs={K: 32, D: 32}
+    )
+    def kernel(
+        q: wd.Memory[M, K, wd.f16], k: wd.Memory[N, K, wd.f16], v: wd.Memory[N, D, wd.f16],
+        seed: wd.Scalar[wd.i64], out: wd.Memory[M, D, wd.f32],
+    ):  # fmt: skip
+        acc = wd.Register[M, D, wd.f32](0.0)
+
+        @wd.iterate(N, init_args=[acc])
+        def loop(acc):
+            scores = wd.mma(wd.read(q), wd.read(k), wd.Register[M, N, wd.f32](0.0))
+            kept = wd.where(wd.random(seed, M, N) * 2.0 - 0.5 >= 0.25, scores, 0.0)
+            return wd.mma(wd.cast(kept, wd.f16), wd.read(v), acc)
+
+        wd.write(loop, out)
+
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.integers(-2, 3, (n, 32)).astype(np.float16) for n in (70, 90, 90))
+    out = np.zeros((70, 32), np.float32)
+    agree(kernel, [q, k, v, np.int64(11), out], target)
+    compiled = kernel.compile(target=target, subs={M: 1024, N: 1024})
+    loop = next(op for op in compiled.kernel_ir.body.walk() if op.name == "for")
+    ops = loop.regions[0].ops
+    numbers = {op.results[0] for op in ops if op.name == "mulhi_u"}
+    last = {a: i for i, op in enumerate(ops) for a in op.args}
+    for op in ops:  # what is made of numbers, up to what chooses by them
+        if op.row.pure and op.name != "select" and any(a in numbers for a in op.args):
+            numbers.update(op.results)
+    made = {op.results[0]: i for i, op in enumerate(ops) if op.results and op.results[0] in numbers}
+    live = max(sum(made[v] <= i < last[v] for v in made) for i in range(len(ops)))
+    assert sum(op.name == "mulhi_u" for op in ops) >= 16 * 19, "numbers of a tile of 16 x 64"
+    assert live <= 12
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_with_several_readers(target: str) -> None:
+    """In a loop, a condition and behind them; as they are and computed with; stored and added up."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 16)])
+    def kernel(
+        x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, N, wd.f32], z: wd.Memory[M, N, wd.f32],
+        bits: wd.Memory[M, N, wd.bf16], total: wd.Memory[M, wd.f32], limit: wd.Scalar[wd.i32],
+    ):  # fmt: skip
+        acc = wd.Register[M, wd.f32](0.0)
+
+        @wd.iterate(N, init_args=[acc])
+        def loop(acc):
+            chance = wd.random(3, M, N)
+            word = wd.random(4, M, N, dtype=wd.u32)
+            value = wd.read(x)
+            wd.write(wd.where(chance * chance < 0.25, value, chance), y)
+            wd.write(wd.cast(value, wd.bf16, rounding="stochastic", bits=word), bits)
+            wd.cond(wd.tile_start(N) < limit, lambda: wd.write(value + chance, z))
+            return acc + wd.sum(wd.where(chance < 0.5, chance, 0.0), dim=N)
+
+        wd.write(loop, total)
+
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((21, 45)).astype(np.float32)
+    results = [np.zeros(x.shape, dtype) for dtype in (np.float32, np.float32, wd.bf16.storage)]
+    arguments = [x, *results, np.zeros(21, np.float32), np.int32(20)]
+    agree(kernel, arguments, target, compare=near(absolute=1e-5))
