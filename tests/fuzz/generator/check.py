@@ -81,7 +81,9 @@ def arguments(program: Program, sizes: dict[str, int] | None = None) -> list[Any
 
 
 def extent_of(dim: str, sizes: dict[str, int]) -> int:
-    """The extent of a dimension, or of a part of one such as `K / 32`."""
+    """The extent of a dimension, of a part of one such as `K / 32`, or of twice one."""
+    if dim.startswith("2 * "):
+        return 2 * sizes[dim[4:]]
     name, _, part = dim.partition(" / ")
     return sizes[name] // int(part or 1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from generator.blocks import Blocks
@@ -50,7 +52,7 @@ class _Draw(Values, Memory, Blocks, Rewrites):
                 self.divide, self.fma,
                 self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
-                self.shuffle, self.shuffle, self.added, self.added,
+                self.shuffle, self.shuffle, self.extract, self.added, self.added, self.parts,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
                 *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
             ))()  # fmt: skip
@@ -83,7 +85,12 @@ class _Draw(Values, Memory, Blocks, Rewrites):
             self.body.append(Do(f"wd.write(wd.cast(wd.clamp({text}, 0, 7), wd.{narrow}), {out.name})"))
             return
         out = self.array(memory, dtype, 77, 77)
-        if self.chance(0.08) and dim is None:
+        if self.chance(0.06) and (n := self.program.sizes.get(dims[-1], 0)) and "2 *" not in dims[-1]:
+            step = next(q for q in self.one(((3, 5, 7, 1), (7, 11, 1), (n - 1, 1))) if math.gcd(q, n) == 1)
+            place = f"(wd.index({dims[-1]}) * {step} + {self.one((0, 1, 5))}) % {n}"  # each has a place of its own
+            mapping = f"wd.IndexMapping(({', '.join(memory)},), {{{dims[-1]}: {place}}})"
+            self.body.append(Do(f"wd.write({text}, {out.name}, mapping={mapping})"))
+        elif self.chance(0.08) and dim is None:
             shift = ", ".join(f"{d}: {d} {self.one(('+ 1', '- 2'))}" for d in dims)
             self.body.append(
                 Do(f"wd.write({text}, {out.name}, mapping=wd.IndexMapping(({', '.join(memory)},), {{{shift}}}))")

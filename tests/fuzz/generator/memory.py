@@ -45,6 +45,19 @@ class Memory(State):
             Type(dims, dtype, high),
         )
 
+    def parts(self) -> None:
+        """One of the halves of an array that is twice as long as its value, or of each pair of neighbours."""
+        here = self.here()
+        if len(here) < 2:
+            return
+        dims = (here[0], self.one(here[1:]))
+        dtype = self.one(VALUES)
+        low, high = self.span(dtype)
+        array = self.array((*(("B",) if self.batch else ()), dims[0], f"2 * {dims[1]}"), dtype, low, high)
+        for part in self.one(((":{}", "{}:"), ("::2", "1::2"), ("{}:",), ("1::2",), ("::2", "{}:"))):
+            subscript = ", ".join([":"] * (len(array.dims) - 1) + [part.format(dims[1])])
+            self.value_of(f"{array.name}[{subscript}]", dims, dtype, high)
+
     def tally(self) -> None:
         """Atomics on a few places, in any order."""
         x = self.number()

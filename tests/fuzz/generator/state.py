@@ -310,7 +310,7 @@ class State:
         )
         if low != high and self.chance(0.04):
             spread = "repeated"
-        elif len(dims) > 1 and self.chance(0.04):
+        elif len(dims) == 2 and self.chance(0.05):  # of three the outer stride would pass 2^31 elements
             spread = "far"
         if self.tidy and self.chance(0.8):
             spread = "plain"

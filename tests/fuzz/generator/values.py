@@ -322,10 +322,28 @@ class Values(State):
         if y is None or self.chance(0.3):
             y = self.read(("M", "N") if "M" in kept and self.chance(0.7) else ("N",), "i32")
         dims = y[1].dims
+        if self.chance(0.25):
+            mask = self.one((1, 2, 3, 4, 8, 16))
+            self.let(self.body, f"wd.shuffle({x[0]}, wd.index(N) ^ {mask}, N)", x[1])
+            return
         place = self.cast_to((f"small({y[0]})", Type(dims, y[1].dtype)), "i32")[0]
         new = next(d for d in dims if d == "N" or d not in x[1].dims)
         text = f"wd.shuffle({x[0]}, ({place} + {LIMIT}) % {n + self.one((0, 0, 2))}, N)"
         self.let(self.body, text, Type(tuple(new if d == "N" else d for d in x[1].dims), x[1].dtype, x[1].bound))
+
+    def extract(self) -> None:
+        """One element of each row, or the sum of a few; those outside of the row are 0."""
+        x = self.rows()
+        if x is None or "N" in self.loops:
+            return
+        dims = tuple(d for d in x[1].dims if d != "N")
+        at = self.one((0, 1, 5, self.program.sizes["N"] - 1, "flag"))
+        if "TOP" not in self.program.subs or self.chance(0.5):
+            self.let(self.body, f"wd.extract({x[0]}, {{N: {at}}})", Type(dims, x[1].dtype, x[1].bound))
+            return
+        text, bound = self.fit(x, lambda b: 3 * b)
+        few = f"wd.extract({text}, {{N: (TOP, {at}, {self.one((1, 2, 4))})}})"
+        self.let(self.body, f"wd.sum({few}, dim=TOP)", Type(dims, x[1].dtype, 3 * bound))
 
     def reshape(self) -> None:
         x = self.pick(lambda t: set(t.dims) == {"M", "N"} and t.dtype != "i1")
