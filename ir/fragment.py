@@ -105,16 +105,21 @@ class Lazy(OnDemand):
     def word(self, b: Builder, index: int) -> Value:
         per = per_register(self.dtype)
         if per == 1:
-            return self.element(b, index)
+            return self._computed(index)
         found = self.packed.get(index)
         if found is None:
             count = self.layout.elements_per_lane
-            group = [self.element(b, i) for i in range(index * per, min(index * per + per, count))]
+            group = [self._computed(i) for i in range(index * per, min(index * per + per, count))]
             zero = b.zero(scalar_type(self.dtype))
             found = self.packed[index] = b.pack(group + [zero] * (per - len(group)), self.dtype)
         return found
 
     def element(self, b: Builder, index: int) -> Value:
+        """One element; of a narrow dtype as it is once packed, rounded or wrapped, as everybody else finds it."""
+        per = per_register(self.dtype)
+        return self.word(b, index) if per == 1 else b.unpack(self.word(b, index // per), self.dtype, index % per)
+
+    def _computed(self, index: int) -> Value:
         found = self.elements.get(index)
         if found is None:
             found = self.elements[index] = self.compute(index)
