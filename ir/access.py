@@ -30,6 +30,7 @@ from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.plan_addresses import Field
+from wavedsl.ir.run_time_strides import wide_stride
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
@@ -295,11 +296,12 @@ class GlobalAccess:
     def _wide_offset(self, axes: Sequence[int]) -> Value:
         """Bytes (i64) from the array's start to the first coordinates along some of its dimensions."""
         b, offset = self.b, self.b.i64(0)
-        for d, s in ((self.names[i], self.strides[i]) for i in axes):
+        for i in axes:
+            d = self.names[i]
             coordinate = self._first(d)
             widen = b.sext if d in self.limits else b.zext
             wide = widen(coordinate) if not isinstance(coordinate, int) else b.i64(coordinate)
-            offset = b.add(offset, b.mul(wide, b.i64(s) if isinstance(s, int) else b.zext(s)))
+            offset = b.add(offset, b.mul(wide, wide_stride(b, self.info, i)))
         return offset
 
     def _ended(self) -> Ended | None:
@@ -382,7 +384,7 @@ class GlobalAccess:
             )
 
     def _buffer(self, offset: Value | None) -> Value:
-        return whole_buffer(self.b, self.info, self.extents, self.strides, offset)
+        return whole_buffer(self.b, self.info, self.extents, offset)
 
     def _limit(self, i: int) -> Any:
         """Elements of dimension i from this wave's first coordinate to the array's end (may be negative)."""
@@ -433,7 +435,7 @@ class GlobalAccess:
 
 
 def whole_buffer(
-    b: Builder, info: ArrayInfo, extents: Sequence[Any], strides: Sequence[Any], offset: Value | None = None
+    b: Builder, info: ArrayInfo, extents: Sequence[Any], offset: Value | None = None
 ) -> Value:
     """The array as a buffer, from a byte offset (i64) on if one is given."""
     span = info.span()
@@ -443,10 +445,9 @@ def whole_buffer(
     else:
         # (n0 - 1) * s0 + ... + elsize, in 64 bits.
         size = b.i64(info.elsize)
-        for n, s in zip(extents, strides):
+        for i, n in enumerate(extents):
             last = b.zext(b.sub(n, 1)) if not isinstance(n, int) else b.i64(n - 1)
-            step = b.i64(s) if isinstance(s, int) else b.zext(s)
-            size = b.add(size, b.mul(last, step))
+            size = b.add(size, b.mul(last, wide_stride(b, info, i)))
     base = b.param(info.param)
     if info.offset:
         base = b.add(base, b.i64(info.offset))

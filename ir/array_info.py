@@ -59,6 +59,8 @@ class ArrayInfo:
     """Whether an array of run-time size may span more than `NEAR`: the one that it was compiled with does."""
     written: bool = False
     """Whether the kernel that reads it also writes it: what sticks out of a tile may be changing then."""
+    counted: tuple[tuple[int, int] | None, ...] = ()
+    """Of a run-time stride: the parameter that holds it in elements, and the bits of one. Of others None."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from wavedsl.ir.lower_index import IndexLowering
 from wavedsl.ir.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mapped_runs import longest_run, run_length
+from wavedsl.ir.run_time_strides import wide_stride
 from wavedsl.ir.steps import Context
 from wavedsl.ir.symbols import dim_name
 
@@ -114,8 +115,10 @@ class MappedAccess:
         _check_type(self.info, n)
         self.far = self.info.far
         self.mapping = mapping_of(low, n)
-        self.extents, self.strides = extents, low.wide_strides(self.info) if self.far else strides
-        self._buffer = None if self.far else whole_buffer(b, self.info, extents, strides)
+        self.extents, self.strides = extents, strides
+        if self.far:
+            self.strides = [wide_stride(b, self.info, i) for i in range(len(strides))]
+        self._buffer = None if self.far else whole_buffer(b, self.info, extents)
         self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
         self.base = low.base_at(context.iteration)
         self.columns: dict[int, tuple[Fragment, list[int]]] = {}
@@ -186,7 +189,7 @@ class MappedAccess:
                 terms.append(b.mul(where, stride))
                 continue
             wide = b.zext(where) if not isinstance(where, int) else b.i64(where)
-            terms.append(b.mul(wide, b.i64(stride) if isinstance(stride, int) else stride))
+            terms.append(b.mul(wide, stride))
         offset = total(b, terms)
         return (b.i32(offset) if isinstance(offset, int) else offset), mask
 

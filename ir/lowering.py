@@ -33,6 +33,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.repeated import Repeated
+from wavedsl.ir.run_time_strides import counted, narrow_stride
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
@@ -61,7 +62,10 @@ class Lowering:
         self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
         touched = [(n.attrs["memory"], ROWS[n.op].effect) for n in graph.all_nodes() if "memory" in n.attrs]
         both_ways = {name for name, effect in touched if effect} & {name for name, effect in touched if not effect}
-        self.arrays = {n: replace(info, written=True) if n in both_ways else info for n, info in arrays.items()}
+        self.arrays = {
+            n: replace(info, written=n in both_ways or info.written, counted=counted(info, dynamic))
+            for n, info in arrays.items()
+        }
         self.target, self.dynamic, self.choices = target, dynamic, choices
         self.b = Builder(kernel, target)
         self.plans: Mapping[str, DimPlan] = {dim_name(d): p for d, p in partition.dims.items()}
@@ -296,29 +300,7 @@ class Lowering:
         """(what is known, extents, strides) of an array argument, run-time ones as values."""
         info = self.arrays[name]
         extents = [self.extent(dim_name(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
-        strides: list[Any] = []
-        for i, s in enumerate(info.strides):
-            if s is not None:
-                strides.append(s)
-            elif info.dtype.packed:
-                elements = self.b.param(self.dynamic[f"stride {name}[{i}]"], I32, lo=0)
-                strides.append(self.b.lshr(self.b.mul(elements, info.dtype.bits), 3))
-            else:
-                strides.append(self.b.mul(self._stride(info, i), info.elsize))
-        return info, extents, strides
-
-    def wide_strides(self, info: ArrayInfo) -> list[Any]:
-        """Byte strides of an array in 64 bits where they are run-time arguments."""
-        wide = []
-        for i, s in enumerate(info.strides):
-            own = s if s is not None else self.b.mul(self.b.zext(self._stride(info, i)), self.b.i64(info.elsize))
-            wide.append(own)
-        return wide
-
-    def _stride(self, info: ArrayInfo, i: int) -> Value:
-        """A run-time stride in elements of whole bytes."""
-        multiple = max(1, info.stride_multiple(i) // info.elsize)
-        return self.b.param(self.dynamic[f"stride {info.name}[{i}]"], I32, lo=0, multiple=multiple)
+        return info, extents, [narrow_stride(self.b, info, i) for i in range(len(info.strides))]
 
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]

@@ -87,6 +87,28 @@ def test_dynamic_extents(target: str) -> None:
     products.expect_equal(c, want, F16)
 
 
+B = wd.sym.B
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1), wd.WorkgroupConstraint(B, 1, 2)])
+def copy_batches(a: wd.Memory[B, M, N, wd.f32], b: wd.Memory[B, M, N, wd.f32]):
+    wd.write(wd.read(a), b)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("dynamic", [[M], [B, M, N]])
+def test_batches_past_2_32_at_run_time(target: str, dynamic: list[Any]) -> None:
+    """A stride of 2^30 elements of f32 was multiplied by four in 32 bits: batches lay at wrong places."""
+    x = np.random.default_rng(1).standard_normal((3, 40, 20)).astype(np.float32)
+    strides = (4 * GIB + 64 * 20, GIB // 16, 4)
+    a, b = like(x, strides), np.zeros_like(x)
+    copy_batches.compile(a, b, target=target, dynamic=dynamic).emulate(a, b)
+    np.testing.assert_array_equal(b, x)
+    back = far(x.shape, strides, x.dtype)
+    copy_batches.compile(b, back, target=target, dynamic=dynamic).emulate(b, back)
+    np.testing.assert_array_equal(back, x)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_tile_too_far_apart_is_refused(target: str) -> None:
     """Offsets inside a tile have 32 bits: rows of 4 GiB in one tile are an error, not a wrong address."""
