@@ -51,9 +51,10 @@ def lower(
     dynamic: Mapping[str, int] | None = None,
     choices: Choices | None = None,
     name: str | None = None,
+    spared: frozenset[int] = frozenset(),
 ) -> Kernel:
     """Kernel IR of the whole graph. `dynamic` maps hidden parameters (`extent K`, `stride a[0]`) to parameter
-    indices."""
+    indices. `spared`: reads that do not go through shared memory, because others have no room there."""
     entry = entry_name(name or graph.name)
     kernel = Kernel(entry, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
@@ -61,6 +62,7 @@ def lower(
     if choices.cache_swizzle and target.cache_swizzle:
         arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
     low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
+    low.spared = spared
     return _run(low)
 
 
