@@ -18,6 +18,7 @@ from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.numbers_apart import numbers_apart
 from wavedsl.ir.partition import Partition, cut, cuts
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.product_waves import registers_lack
 from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
@@ -53,9 +54,9 @@ def plans(
 ) -> Iterator[Plan]:
     """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
     the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
-    taken together. What the user asks for is the only way. `rows`: reads whose rows are contiguous in memory.
-    `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its registers hold the
-    sums. Raises ConstraintError where there is none.
+    taken together, and registers do not lack. What the user asks for is the only way. `rows`: reads whose rows are
+    contiguous in memory. `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its
+    registers hold the sums. Raises ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
     word = "waves" if target.vendor == "amd" else "warps"
@@ -73,7 +74,9 @@ def plans(
         once = read_once(graph)
         for given in (resolved, *four_together(resolved)):
             try:
-                yield from _ways(once, given, wide)
+                for found in _ways(once, given, wide):
+                    if found.partition.shared_rows or not registers_lack(once, found.partition, wide):
+                        yield found
             except ConstraintError:
                 continue
     yield from _ways(graph, resolved, target, rows)

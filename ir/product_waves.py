@@ -78,7 +78,7 @@ def other_ways(
         return []
     work = _Work(graph, partition, products, target)
     plain = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
-    lacks = work.held(plain) > wave_room(target, partition.waves)
+    lacks = registers_lack(graph, partition, target)
     fetched = bool(work.fetched) and bool(graph.loops())
     if not lacks and not fetched and not _repeated(products, partition):
         return []
@@ -89,7 +89,7 @@ def other_ways(
     for d in whole:
         unit = max(target.tile_rows, *(_depth(n, target) for n, _ in products))
         choices[d] = [plain[d], *_columns(partition.dims[d], unit)]
-    before = work.way(plain, partition.waves)
+    before = work.way(plain, partition.waves, whole=True)
     found = []
     for picked in product(*choices.values()):
         shares = {**plain, **dict(zip(choices, picked))}
@@ -104,6 +104,14 @@ def other_ways(
         found = [w for w in found if not w.lack and w.clocks <= DEAREST * before.clocks]
     found.sort(key=lambda w: (w.full, w.lack, w.clocks, w.waves))
     return [{d: s for d, s in w.shares.items() if s != plain[d]} for w in found[:MOST]]
+
+
+def registers_lack(graph: Graph, partition: Partition, target: Target) -> bool:
+    """Whether values alone are more than a wave has registers."""
+    products = list(_products(graph.region, partition, 1))
+    shares = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
+    work = _Work(graph, partition, products, target)
+    return bool(products) and work.held(shares, whole=True) > wave_room(target, partition.waves)
 
 
 def _products(region: Region, partition: Partition, trips: int) -> Iterator[tuple[Node, int]]:
@@ -127,8 +135,9 @@ def _repeated(products: Sequence[tuple[Node, int]], partition: Partition) -> boo
 
 
 def _uncut_columns(products: Sequence[tuple[Node, int]], partition: Partition, kept: Collection[Any]) -> list[Any]:
-    """Dimensions of products' results that lie in one wave because no constraint cuts them."""
-    follow = {s for d in partition.derived for s in getattr(d, "free_symbols", ())}
+    """Dimensions of products' results that lie in one wave because no constraint cuts them, nor has a part such as
+    `N / 32` in another value."""
+    follow = {s for d in partition.dims for s in getattr(d, "free_symbols", ()) if s != d}
     found = dict.fromkeys(d for n, _ in products for d in n.dims)
     return [d for d in found if partition.dims[d].role == "whole" and d not in kept and d not in follow]
 
@@ -189,11 +198,13 @@ class _Work:
         dims = self.partition.dims
         return prod(dims[d].tile for d in n.dims) * n.dtype.bits // 8
 
-    def held(self, shares: Mapping[Any, Share]) -> int:
-        return held_words(self.graph, {d: s.wave for d, s in shares.items()}, self.target, self.staged)
+    def held(self, shares: Mapping[Any, Share], whole: bool = False) -> int:
+        """Registers of values. `whole`: with all of what waves fetch themselves at a time."""
+        waves = {d: s.wave for d, s in shares.items()}
+        return held_words(self.graph, waves, self.target, self.staged, () if whole else self.fetched)
 
-    def way(self, shares: Mapping[Any, Share], waves: int) -> _Way:
-        held, room = self.held(shares), compute_room(self.target, waves)
+    def way(self, shares: Mapping[Any, Share], waves: int, whole: bool = False) -> _Way:
+        held, room = self.held(shares, whole), compute_room(self.target, waves)
         needed = held + ADDRESSES + max(self._fragments(n, shares) for n, _ in self.products)
         return _Way(shares, waves, held > room, max(0, needed - room), self._clocks(shares, waves))
 
@@ -253,4 +264,4 @@ class _Work:
         return vectors * (store + parts * load)
 
 
-__all__ = ["Share", "other_ways"]
+__all__ = ["Share", "other_ways", "registers_lack"]

@@ -21,6 +21,9 @@ from wavedsl.ir.views import is_tile
 LANE_REGISTERS = 512
 """Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
 whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
+FETCHED = 48
+"""Registers that operands outside of loops take which waves fetch themselves, where all of them are too many
+(`late_fetches`)."""
 COPYING = 32
 """Registers of a copying warpgroup."""
 ADDRESSES = 24
@@ -48,18 +51,23 @@ def compute_room(target: Target, waves: int) -> int:
 
 
 def held_words(
-    graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int] | None = None
-) -> int:
+    graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int] | None = None,
+    fetched: Collection[int] = (),
+) -> int:  # fmt: skip
     """The most registers of a lane that values take together, anywhere in a kernel. `waves`: what a wave has of each
-    dimension; those it lacks count once. `shared`: reads whose tiles lie in shared memory (`staged_reads`)."""
-    return _Held(graph, waves, target, staged_reads(graph) if shared is None else shared).most(graph.region, ())
+    dimension; those it lacks count once. `shared`: reads whose tiles lie in shared memory (`staged_reads`); `fetched`:
+    those that may come part by part."""
+    shared = staged_reads(graph) if shared is None else shared
+    return _Held(graph, waves, target, shared, fetched).most(graph.region, ())
 
 
 class _Held:
-    """The walk over a graph. `shared`: numbers of reads that take no registers."""
+    """The walk over a graph. `shared`: numbers of reads that take no registers; `fetched`: of those that take few."""
 
-    def __init__(self, graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int]):
-        self.waves, self.target, self.shared = waves, target, shared
+    def __init__(
+        self, graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int], fetched: Collection[int]
+    ):
+        self.waves, self.target, self.shared, self.fetched = waves, target, shared, fetched
         self.products = {d for n in graph.all_nodes() if n.op in PRODUCTS for d in n.dims}
         self.known: dict[int, int] = {}
 
@@ -71,7 +79,7 @@ class _Held:
                 found = 0
             else:
                 found = sum(map(self.of_type, n.type if isinstance(n.type, tuple) else (n.type,)))
-            self.known[n.id] = found
+            found = self.known[n.id] = min(found, FETCHED) if n.id in self.fetched else found
         return found
 
     def of_tiles(self, n: Node) -> bool:
