@@ -327,6 +327,11 @@ class ResolvedConstraints:
         """The extent of an array's dimension that no value has: no tile cuts it, be it `K / 32` of a K in tiles."""
         return self.dims.get(dim) or ResolvedDim(dim, evaluate(dim, self.values))
 
+    def wave(self, dim: Any) -> int | None:
+        """Elements of `dim` that a WaveConstraint gives one wave."""
+        found = self.dims.get(dim)
+        return None if found is None else found.wave
+
     def vector(self, dim: Any) -> int | None:
         """Elements of `dim` that one wave covers in one operation, where vector_shapes says so."""
         found = self.dims.get(dim)

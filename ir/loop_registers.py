@@ -8,14 +8,9 @@ from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import PRODUCTS, Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.register_file import ADDRESSES, wave_room
 from wavedsl.ir.steps import Key
 from wavedsl.ir.views import is_tile
-
-LANE_REGISTERS = 512
-"""Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
-whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
-ADDRESSES = 24
-"""Registers kept for addresses and temporaries."""
 
 
 def captured_tiles(low: Lowering, region: Region) -> list[Node]:
@@ -33,7 +28,7 @@ def room_for_loads(low: Lowering, carried: Sequence[tuple[Key, Value]]) -> int:
 
 def wave_registers(low: Lowering) -> int:
     """Registers of a lane at the occupancy of one workgroup."""
-    return min(low.target.registers, LANE_REGISTERS // -(-low.partition.waves // low.target.simds))
+    return wave_room(low.target, low.partition.waves)
 
 
 def scarce_registers(low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]) -> int:

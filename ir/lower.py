@@ -24,6 +24,7 @@ from wavedsl.ir.graph import Graph, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.late_fetches import late_fetches
 from wavedsl.ir.lower_regions import region_steps, ring_depths
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.made_tiles import plan_made
@@ -51,9 +52,10 @@ def lower(
     dynamic: Mapping[str, int] | None = None,
     choices: Choices | None = None,
     name: str | None = None,
+    spared: frozenset[int] = frozenset(),
 ) -> Kernel:
     """Kernel IR of the whole graph. `dynamic` maps hidden parameters (`extent K`, `stride a[0]`) to parameter
-    indices."""
+    indices. `spared`: reads that do not go through shared memory, because others have no room there."""
     entry = entry_name(name or graph.name)
     kernel = Kernel(entry, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
@@ -61,6 +63,7 @@ def lower(
     if choices.cache_swizzle and target.cache_swizzle:
         arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
     low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
+    low.spared = spared
     return _run(low)
 
 
@@ -159,6 +162,8 @@ def emit_kernel(low: Lowering) -> None:
 
 def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
     """A region's steps in the order of the program, and behind the last loads what is to follow them."""
+    if not low.strategy.bulk:
+        steps = late_fetches(low, steps)
     body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
     behind, low.behind_loads = low.behind_loads, None
     if behind is not None:

@@ -15,7 +15,7 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, chunk_count, chunk_elements, per_register, register_type
 from wavedsl.ir.graph import Node, Region, ValueType
 from wavedsl.ir.kernel_ir import PRED, Type, Value
-from wavedsl.ir.lower_matrix import needs_zero, port_registers, prepare_step, register_keys
+from wavedsl.ir.lower_matrix import needs_zero, port_registers, prepare_step, register_keys, summed_over_waves
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import wait_full
@@ -74,9 +74,11 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps of one product: its register operand made ready if need be, then all of its instructions."""
     plan = low.inference.mmas[n.id]
     atom = plan.atom
-    if low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
+    apart = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
+    if apart and low.region_of(n) is not low.graph.region:
         raise ConstraintError(
-            f"warpgroups that share {plan.k} add their sums behind a loop over it, and this product is no such sum",
+            f"warpgroups that share {plan.k} add their sums outside of loops and conditions, or behind a loop over it, "
+            "and this product is no such sum",
             n.loc,
             f"let them share another dimension than {plan.k}",
         )
@@ -107,8 +109,12 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
         operands = start(low, n, plan, context, prepared)
         if low.products is not None:
             low.products.started(n, () if plan.in_shared[0] else operands)
+            if apart:
+                low.products.wait(0)
         else:
             low.b.mma_wait(0)
+        if apart:
+            add_parts(low, n, plan.k, context)
 
     latency = atom.cycles * (count - 1) + atom.latency
     step = Step(f"mma %{n.id}", "mma", resources, latency, tuple(dict.fromkeys(uses)), low.keys(n), emit, "", n.loc)
@@ -154,6 +160,9 @@ class Issue:
         kind = register_type(n.dtype)
         count = atom.d_words // kind.words
         old, self.keep = addend(low, n, context)
+        if old is not None and low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
+            first = b.cmp("eq", low.digit(plan.k), 0)  # the addend counts once: in the first warpgroup
+            old = [b.select(first, word, b.zero(word.type)) for word in old]
         self.sums = {
             piece: b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
             for i, piece in enumerate(pieces(plan))
@@ -199,6 +208,15 @@ class Issue:
         n, low = self.n, self.low
         results = [word for sums in self.sums.values() for word in low.b.elements(sums)]
         context.env[low.keys(n)[0]] = Fragment(low.layout(n), n.dtype, results, list(results))
+
+
+def add_parts(low: Lowering, n: Node, k: str, context: Context) -> None:
+    """The sum of what the warpgroups along `k` hold of a product that has ended, in place of each one's part."""
+    b, key = low.b, low.keys(n)[0]
+    words = context.env[key].words(b)
+    whole = summed_over_waves(low, k, b.vec(*words) if len(words) > 1 else words[0])
+    results = list(b.elements(whole)) if len(words) > 1 else [whole]
+    context.env[key] = Fragment(low.layout(n), n.dtype, results, list(results))
 
 
 def addend(low: Lowering, n: Node, context: Context) -> tuple[list[Value] | None, Value]:

@@ -107,6 +107,8 @@ class Lowering:
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
         """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
+        self.spared: frozenset[int] = frozenset()
+        """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
         self.kept: set[int] = set()
         """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
         self.ring_of: dict[int, Any] = {}

@@ -12,7 +12,7 @@ workgroup axis, then over those of loops and of rows that no constraint cuts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm, prod
@@ -20,8 +20,9 @@ from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import Graph, Node, Region, ValueType, factors
+from wavedsl.ir.graph import PRODUCTS, Graph, Node, Region, ValueType, factors
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.product_waves import Share, other_ways
 from wavedsl.ir.row_waves import share_rows
 from wavedsl.ir.symbols import DYNAMIC, scale_of, with_numbers
 from wavedsl.ir.target import Target
@@ -81,7 +82,7 @@ class Partition:
     derived: dict[Any, tuple[Any, Fraction]] = field(default_factory=dict)
     """Dimensions such as `K / 32`, cut where another one is: dimension → (that one, elements per element of it)."""
     shared_rows: bool = False
-    """Whether there are more waves than the constraints say, for rows that are long for one."""
+    """Whether waves share more than the constraints say, because registers lack or products are repeated."""
 
     def wave_radix(self, dim: Any) -> tuple[int, int]:
         """(divisor, modulus) that turn the wave index into this dimension's wave digit."""
@@ -170,9 +171,42 @@ def _check_loops(region: Region, dims: Mapping[Any, DimPlan], open_loops: frozen
 
 
 def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool = True) -> Partition:
-    """The partition that the constraints, or for what they leave open the target, give. `widen`: whether waves may
-    share rows that are long for one (`row_waves.py`). Raises ConstraintError."""
-    matrix = [n for n in graph.all_nodes() if n.op in ("mma", "scaled_mma")]
+    """The partition that the constraints, or for what they leave open the target, give: the first of `cuts`."""
+    return next(cuts(graph, resolved, target)) if widen else _cut(graph, resolved, target, {}, False)
+
+
+def cuts(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Iterator[Partition]:
+    """Partitions that the constraints, or for what they leave open the target, give, best first. Where registers lack,
+    waves share more than the constraints say (`row_waves.py`, `product_waves.py`); what waves have to tell each other
+    may not fit shared memory, and others follow then. Raises ConstraintError where there is none."""
+    plain = _cut(graph, resolved, target, {}, True)
+    tiles = _constrained(graph, resolved)
+    if resolved.hardware.waves_per_block is None and _matrix(graph):
+        kept = {*tiles.fixed, *_contracted(_matrix(graph)), *tiles.derived}
+        together, parts = _multiples(tiles, _matrix(graph), resolved, target), _parts(tiles)
+        free = {
+            d: lcm(together.get(d, 1), parts.get(d, 1))
+            for d in tiles.free
+            if d not in kept and plain.dims[d].role == "workgroup"
+        }
+        limit = min(target.max_waves, target.max_threads // target.wave_size)
+        fixed = {d for d in plain.dims if resolved.wave(d) is not None or resolved.vector(d) is not None}
+        for shares in other_ways(graph, plain, free, {*tiles.together, *fixed}, limit, target):
+            try:
+                yield _cut(graph, resolved, target, shares, False)
+            except ConstraintError:
+                continue
+    yield plain
+    if plain.shared_rows:
+        yield _cut(graph, resolved, target, {}, False)
+
+
+def _cut(
+    graph: Graph, resolved: ResolvedConstraints, target: Target, shares: Mapping[Any, Share], widen: bool
+) -> Partition:
+    """One partition. `shares`: what waves have of some dimensions instead of what suits the target; `widen`: whether
+    they may share rows that are long for one. Raises ConstraintError."""
+    matrix = _matrix(graph)
     tiles = _constrained(graph, resolved)
     dims, derived, free = tiles.dims, tiles.derived, tiles.free
     order = sorted(free, key=lambda d: (_rank(dims[d], resolved[d].turns), list(free).index(d)))
@@ -180,7 +214,11 @@ def cut(graph: Graph, resolved: ResolvedConstraints, target: Target, widen: bool
     waves = _wave_tiles(tiles, order, matrix, resolved, limit, target)
     for d in order:
         dims[d].wave = waves[d]
-    widened = False
+    for d, share in shares.items():
+        dims[d].wave, dims[d].tile = share.wave, share.tile
+        if d not in order:
+            order.append(d)
+    widened = bool(shares)
     if not matrix and resolved.hardware.waves_per_block is None and widen:
         widened = share_rows(graph, dims, order, {*tiles.fixed, *tiles.together, *derived}, limit, target)
     for d in order:
@@ -283,8 +321,7 @@ def _wave_tiles(
     """What a wave has of every tile that waves may share: as constraints say, else of as many waves as suit the target,
     `limit` at the most."""
     dims = tiles.dims
-    multiples = {d: target.tile_rows for n in matrix for d in n.dims}
-    multiples |= {d: resolved.vector(d) for d in dims if resolved.vector(d) is not None}
+    multiples = _multiples(tiles, matrix, resolved, target)
     if resolved.hardware.waves_per_block is not None:
         wanted = 1
     elif matrix:
@@ -295,9 +332,7 @@ def _wave_tiles(
     # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
     wide = any(a.asynchronous for a in target.mma_atoms)
     rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
-    parts: dict[Any, int] = {}
-    for base, factor in tiles.derived.values():
-        parts[base] = lcm(parts.get(base, 1), factor.denominator)
+    parts = _parts(tiles)
     shared = {d: tiles.free[d] for d in order}
     # Waves that share a contracted dimension add their sums through shared memory: they do where rows are too few.
     inner = {d: shared[d] for d in shared if d in _contracted(matrix) and d not in multiples and d not in tiles.fixed}
@@ -309,8 +344,29 @@ def _wave_tiles(
     return default_waves(shared, multiples, min(wanted, limit), {**tiles.fixed, **others}, parts=parts)
 
 
+def _multiples(
+    tiles: _Tiles, matrix: Sequence[Node], resolved: ResolvedConstraints, target: Target
+) -> dict[Any, int]:
+    """Elements below which a tile is not cut."""
+    found = {d: target.tile_rows for n in matrix for d in n.dims}
+    return found | {d: v for d in tiles.dims if (v := resolved.vector(d)) is not None}
+
+
+def _parts(tiles: _Tiles) -> dict[Any, int]:
+    """Elements that stay together because a derived dimension such as `K / 32` has one for all of them."""
+    parts: dict[Any, int] = {}
+    for base, factor in tiles.derived.values():
+        parts[base] = lcm(parts.get(base, 1), factor.denominator)
+    return parts
+
+
 CONTRACTED = 128
 """Elements that each of the waves that share a contracted dimension has: what the longest instruction takes."""
+
+
+def _matrix(graph: Graph) -> list[Node]:
+    """The products of a kernel."""
+    return [n for n in graph.all_nodes() if n.op in PRODUCTS]
 
 
 def _contracted(matrix: Sequence[Node]) -> set[Any]:

@@ -7,6 +7,7 @@
     plan      ways to cut and to lay out, best first                                              plans.py
       apart     reads that are used in two ways: a read for each             read_apart.py, numbers_apart.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
+      share     waves share more where registers lack           row_waves.py, product_waves.py, register_file.py
       fence     where one of the waves that hold elements writes them back                     write_back.py
       infer     which lane and register holds which element of every value                       infer.py
     lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
@@ -30,6 +31,7 @@ The back ends take over from there: `codegen/amdgcn` and `codegen/ptx`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import trail
@@ -60,6 +62,7 @@ from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer, fitting, lighter
 from wavedsl.ir.scale_by_hand import scale_by_hand
+from wavedsl.ir.spared_reads import next_spared
 from wavedsl.ir.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
@@ -119,12 +122,28 @@ def lowered(
 
     def by(plan: Plan) -> Kernel:
         return lower(
-            plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices
-        )
+            plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices,
+            spared=plan.spared,
+        )  # fmt: skip
 
     def fitted(plan: Plan) -> tuple[Plan, Kernel]:
-        """A plan with finer tiles where there is no other way, and its kernel. What is refused is refused as it was
-        first."""
+        """A plan by which there is a kernel, and the kernel: with finer tiles, or with operands outside of loops that
+        give up their shared memory, where there is no other way. What is refused is refused as it was first."""
+        try:
+            return cut_finer(plan)
+        except ConstraintError as refused:
+            while refused.tile:
+                spared = next_spared(plan.graph, plan.partition, plan.inference, plan.spared)
+                if spared is None:
+                    break
+                plan = replace(plan, spared=spared)
+                try:
+                    return cut_finer(plan)
+                except ConstraintError:
+                    continue
+            raise
+
+    def cut_finer(plan: Plan) -> tuple[Plan, Kernel]:
         try:
             return plan, by(plan)
         except ConstraintError as refused:

@@ -378,7 +378,7 @@ def program_order(
     ranks: list[int] = []
     late: set[Key] = set()  # what is made in the program's order: a load that needs it waits for it
     for s in steps:
-        mine = 2 if s.array in written or late.intersection(s.uses) else rank.get(s.kind, 2)
+        mine = 2 if s.late or s.array in written or late.intersection(s.uses) else rank.get(s.kind, 2)
         ranks.append(mine)
         if mine == 2:
             late.update(s.defs)

@@ -89,7 +89,8 @@ def _first_that_fits(
         plans, problem = _planned(low, region, reads, depth, room, weight, loop)
         if problem is None and not _fit(low, plans, depth, room):
             what = ", ".join(s.name for s in plans)
-            problem = ConstraintError(f"tiles of {what} do not fit {room} bytes of shared memory")
+            tiles = tuple(dict.fromkeys(d for s in plans for d in s.extents))
+            problem = ConstraintError(f"tiles of {what} do not fit {room} bytes of shared memory", tile=tiles)
         if problem is None:
             break
     return plans, problem, depth
@@ -313,6 +314,8 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     one that is carried out once for a loop only if waves need the same elements."""
     if n.id in low.matrix_uses or n.id in low.kept:
         return True
+    if n.id in low.spared:
+        return False
     argument = low.graph.argument(n.attrs["memory"])
     space = argument.address_space
     if not isinstance(space, AddressSpace) and space is not None:

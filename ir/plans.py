@@ -16,8 +16,9 @@ from wavedsl.ir.graph import PRODUCTS, Graph, node_text
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.numbers_apart import numbers_apart
-from wavedsl.ir.partition import Partition, cut
+from wavedsl.ir.partition import Partition, cut, cuts
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.product_waves import registers_lack
 from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
@@ -39,6 +40,8 @@ class Plan:
     inference: Inference
     rows: Rows
     """Reads whose rows are contiguous in memory."""
+    spared: frozenset[int] = frozenset()
+    """Reads outside of loops whose tiles shared memory has no room for: waves fetch the elements themselves."""
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
@@ -51,9 +54,9 @@ def plans(
 ) -> Iterator[Plan]:
     """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
     the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
-    taken together. What the user asks for is the only way. `rows`: reads whose rows are contiguous in memory.
-    `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its registers hold the
-    sums. Raises ConstraintError where there is none.
+    taken together, and registers do not lack. What the user asks for is the only way. `rows`: reads whose rows are
+    contiguous in memory. `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its
+    registers hold the sums. Raises ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
     word = "waves" if target.vendor == "amd" else "warps"
@@ -65,26 +68,35 @@ def plans(
         yield alone
         return
     if wide is not None and lanes == wide.wave_size:
-        yield _plan(read_once(graph), resolved, wide)
+        yield from _ways(read_once(graph), resolved, wide)
         return
     if wide is not None:
         once = read_once(graph)
-        for cuts in (resolved, *four_together(resolved)):
+        for given in (resolved, *four_together(resolved)):
             try:
-                found = _plan(once, cuts, wide)
+                for found in _ways(once, given, wide):
+                    if found.partition.shared_rows or not registers_lack(once, found.partition, wide):
+                        yield found
             except ConstraintError:
                 continue
-            yield found
-    found = _plan(graph, resolved, target, rows)
-    yield found
-    if found.partition.shared_rows:  # what waves have to tell each other may not fit shared memory
-        yield _plan(graph, resolved, target, rows, widen=False)
+    yield from _ways(graph, resolved, target, rows)
+
+
+def _ways(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS) -> Iterator[Plan]:
+    """Plans for one view of the chip, best first. Raises ConstraintError where there is none."""
+    for partition in cuts(graph, resolved, target):
+        try:
+            yield _plan(graph, partition, resolved, target, rows)
+        except ConstraintError:
+            if not partition.shared_rows:
+                raise
 
 
 def _by_one(graph: Graph, resolved: ResolvedConstraints, wide: Target) -> Plan | None:
     """The plan by which one warpgroup computes a tile; None where the constraints or its registers are against it."""
     try:
-        found = _plan(graph, resolved, replace(wide, default_waves=1))
+        alone = replace(wide, default_waves=1)
+        found = _plan(graph, cut(graph, resolved, alone, widen=False), resolved, alone)
     except ConstraintError:
         return None
     return found if found.partition.waves == 1 and most_sums(found.inference) <= TURN_SUMS else None
@@ -112,9 +124,8 @@ def is_fixed(graph: Graph, target: Target, choices: Choices) -> bool:
 
 
 def _plan(
-    graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS, widen: bool = True
+    graph: Graph, partition: Partition, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS
 ) -> Plan:
-    partition = cut(graph, resolved, target, widen)
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     graph = by_waves(graph, partition)
     if not any(atom.asynchronous for atom in target.mma_atoms):
@@ -124,7 +135,7 @@ def _plan(
 
 def with_partition(plan: Plan, partition: Partition) -> Plan:
     """The plan with other cuts: layouts follow from them."""
-    return _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows)
+    return replace(_laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows), spared=plan.spared)
 
 
 def _laid_out(

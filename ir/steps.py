@@ -81,6 +81,8 @@ class Step:
     reads: tuple[str, ...] = ()
     """Shared buffers that a matrix instruction of the step reads itself."""
 
+    late: bool = False
+    """Whether a load stays where it stands among the steps, instead of coming first."""
     loop: bool = False
     """Whether the step is a whole loop."""
     sequence: str = ""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, S_BASE, VCC, Program, Ref, Reg
 from wavedsl.ir.errors import RegisterPressureError
+from wavedsl.ir.register_file import LESS_PER_WAVE
 
 MAX_BUNDLE = {"v": 128, "a": 256, "s": 16}
 """Widest bundle that coalescing may make: wider ones are hard to place."""
@@ -303,7 +304,5 @@ def pressure_error(program: Program, liveness: Liveness, failure: Pressure) -> R
         f"{' and scratch is full' if program.scratch_bytes else ''}; "
         "live: " + ", ".join(f"{label}: {n}" for label, n in parts),
         at_loc,
-        "use a smaller wave tile (a smaller workgroup tile or more waves), fewer pipeline stages, or a narrower "
-        "accumulator; waves share a dimension that no constraint cuts where "
-        "wd.WorkgroupConstraint(N, <all of it>, <axis>) says so",
+        f"{LESS_PER_WAVE}; or fewer pipeline stages, or a narrower accumulator",
     )

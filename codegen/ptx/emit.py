@@ -16,6 +16,7 @@ from wavedsl.codegen.ptx.verify import verify
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.register_file import LESS_PER_WAVE
 from wavedsl.ir.target import Target
 
 THREAD_REGISTERS = 255
@@ -99,6 +100,5 @@ def _check_carried(kernel: Kernel, target: Target) -> None:
                 f"{kernel.name}: a loop carries {carried} registers per thread from trip to trip, {target.name} has "
                 f"{limit} with {kernel.block} threads in a workgroup",
                 op.loc,
-                "use a smaller wave tile (a smaller workgroup tile or more waves); waves share a dimension that no "
-                "constraint cuts where wd.WorkgroupConstraint(N, <all of it>, <axis>) says so",
+                LESS_PER_WAVE,
             )

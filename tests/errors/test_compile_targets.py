@@ -198,7 +198,7 @@ def test_registers_that_do_not_fit(target: str, rows: int, message: str) -> None
     source = gemm(tile=(rows, 256, 16), more=more)
     error = refused(wd.RegisterPressureError, source, target, f"M: {rows}, N: 256, K: 256")
     assert message in error.message and error.message.startswith("gemm: ")
-    assert "smaller wave tile" in error.hint and "wd.WorkgroupConstraint(N, <all of it>, <axis>)" in error.hint
+    assert "smaller wave tile" in error.hint and "wd.TilingConstraint(N, 64)" in error.hint
     assert error.location is not None and error.location.text().strip() in str(error)
     assert "^^^" in str(error)
 
@@ -298,8 +298,9 @@ def test_dimension_without_a_value() -> None:
     expect(error, "K has no value", "~wd.Memory[M, K, wd.SHARED, wd.f16]", "subs={K: …}")
 
 
-def test_columns_that_no_constraint_cuts_are_shared_as_the_hint_says() -> None:
-    """A product with a norm of its rows: one wave has all columns, or four have a part of them each."""
+def test_columns_that_no_constraint_cuts_are_shared_unless_waves_are_counted() -> None:
+    """A product with a norm of its rows: four waves have a part of the columns each, as where the constraint says so;
+    one wave that the user asks for has all of them, and is told what helps."""
     M, N, K = wd.symbols("M N K")
 
     def normed(*more: object) -> wd.Kernel:
@@ -314,7 +315,10 @@ def test_columns_that_no_constraint_cuts_are_shared_as_the_hint_says() -> None:
         return kernel
 
     sizes = {M: 32, N: 512, K: 64}
+    one = wd.HardwareConstraint(waves_per_block=(1, 1, 1))
     with pytest.raises(wd.RegisterPressureError, match="carries 257 registers") as caught:
-        normed().compile(target="sm_80", subs=sizes)
-    assert "wd.WorkgroupConstraint(N, <all of it>, <axis>)" in str(caught.value)
+        normed(one).compile(target="sm_80", subs=sizes)
+    assert "waves_per_block counts them" in str(caught.value)
+    assert "wd.TilingConstraint(N, 64) and @wd.iterate(N, …)" in str(caught.value)
+    assert normed().compile(target="sm_80", subs=sizes).block[0] == 128
     assert normed(wd.WorkgroupConstraint(N, 512, 1)).compile(target="sm_80", subs=sizes).block[0] == 128

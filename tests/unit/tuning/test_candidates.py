@@ -133,11 +133,13 @@ def test_what_a_chip_cannot_hold_is_dropped_with_the_reason(target, choice, why)
     assert why in judge(gemm, target, **choice).reason
 
 
-def test_a_tile_of_two_warpgroups_is_no_tile_of_four_warps():
-    """As warps, 128 x 256 sums would take 256 registers of each lane; the compiler gives each of two warpgroups 128."""
+def test_a_tile_of_two_warpgroups_is_one_of_eight_warps():
+    """Four warps would hold 256 sums in each lane, more than there are registers: eight have 128, as two warpgroups."""
     big = {"BM": 128, "BN": 256, "BK": 64, "stages": 3}
-    assert judge(free, "sm_90a", **big).reason == "" and "accumulators of 256" in judge(free, "sm_80", **big).reason
+    assert judge(free, "sm_90a", **big).reason == "" and judge(free, "sm_80", **big).reason == ""
     assert free.compile(target="sm_90a", subs={**SIZES, BM: 128, BN: 256, BK: 64}).block == (384, 1, 1)
+    assert free.compile(target="sm_80", subs={**SIZES, BM: 128, BN: 256, BK: 64}).block == (256, 1, 1)
+    assert "accumulators of 256" in judge(gemm, "sm_80", **big).reason  # where the kernel says who has what
 
 
 def test_a_kernel_without_a_loop_shares_no_trips():

@@ -1,0 +1,142 @@
+"""Registers that a kernel of products needs at the least, and those that a wave has: known before layouts are.
+
+In: a graph, what a wave has of each dimension. Out: numbers of 32-bit registers of a lane. Values are followed from
+the end of a region to its start. What computes element by element takes the place of what it reads last, a product
+that of its addend, and tiles that lie in shared memory are held by nobody: an estimate from below, which says for sure
+only that registers lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from math import prod
+from typing import Any
+
+from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType, addend, factors, region_nodes
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import Target
+from wavedsl.ir.views import is_tile
+
+LANE_REGISTERS = 512
+"""Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
+whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
+FETCHED = 48
+"""Registers that operands outside of loops take which waves fetch themselves, where all of them are too many
+(`late_fetches`)."""
+COPYING = 32
+"""Registers of a copying warpgroup."""
+ADDRESSES = 24
+"""Registers kept for addresses and temporaries."""
+LESS_PER_WAVE = (
+    "use a smaller wave tile: a smaller workgroup tile, or more waves where WaveConstraint or waves_per_block counts "
+    "them; of a dimension that no constraint cuts, tile after tile: wd.TilingConstraint(N, 64) and @wd.iterate(N, …)"
+)
+"""What helps where values do not fit: the compiler has shared among waves what it may."""
+UNHELD = ("fill", "constant", "index", "size", "tile_start", "tile_stop")
+"""What is made where it is used."""
+ATOM = 16
+"""Elements of a dimension that a matrix instruction covers at least: a wave that has fewer holds padding."""
+
+
+def wave_room(target: Target, waves: int) -> int:
+    """Registers of a lane where a workgroup of `waves` waves is alone on its compute unit."""
+    return min(target.registers, LANE_REGISTERS // -(-waves // target.simds))
+
+
+def compute_room(target: Target, waves: int) -> int:
+    """The same of waves that another may copy for, which then keeps some registers of each SIMD (`Strategy`)."""
+    copying = COPYING if any(a.asynchronous for a in target.mma_atoms) else 0
+    return min(target.registers, (LANE_REGISTERS - copying) // -(-waves // target.simds))
+
+
+def held_words(
+    graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int] | None = None,
+    fetched: Collection[int] = (),
+) -> int:  # fmt: skip
+    """The most registers of a lane that values take together, anywhere in a kernel. `waves`: what a wave has of each
+    dimension; those it lacks count once. `shared`: reads whose tiles lie in shared memory (`staged_reads`); `fetched`:
+    those that may come part by part."""
+    shared = staged_reads(graph) if shared is None else shared
+    return _Held(graph, waves, target, shared, fetched).most(graph.region, ())
+
+
+class _Held:
+    """The walk over a graph. `shared`: numbers of reads that take no registers; `fetched`: of those that take few."""
+
+    def __init__(
+        self, graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int], fetched: Collection[int]
+    ):
+        self.waves, self.target, self.shared, self.fetched = waves, target, shared, fetched
+        self.products = {d for n in graph.all_nodes() if n.op in PRODUCTS for d in n.dims}
+        self.known: dict[int, int] = {}
+
+    def words(self, n: Node) -> int:
+        """Registers of a value."""
+        found = self.known.get(n.id)
+        if found is None:
+            if n.op in UNHELD or n.op in REGIONS or n.id in self.shared or self.of_tiles(n):
+                found = 0
+            else:
+                found = sum(map(self.of_type, n.type if isinstance(n.type, tuple) else (n.type,)))
+            found = self.known[n.id] = min(found, FETCHED) if n.id in self.fetched else found
+        return found
+
+    def of_tiles(self, n: Node) -> bool:
+        """Whether a value is computed of tiles in shared memory alone: that may be done part by part."""
+        plain = n.op in ROWS and ROWS[n.op].index_rule == "same" and n.op not in ("result", "carry")
+        return plain and bool(n.inputs) and all(x.id in self.shared or self.of_tiles(x) for x in n.inputs)
+
+    def of_type(self, t: ValueType | None) -> int:
+        if t is None or not t.dims or t.dtype.bits == 1:
+            return 0
+        elements = prod(-(-self.waves.get(d, 1) // ATOM) * ATOM if d in self.products else self.waves.get(d, 1)
+                        for d in t.dims)  # fmt: skip
+        return -(-elements * t.dtype.bits // (32 * self.target.wave_size))
+
+    def total(self, nodes: Iterable[Node]) -> int:
+        return sum(map(self.words, nodes))
+
+    def most(self, region: Region, behind: Collection[Node]) -> int:
+        """The most that is held in a region; `behind`: what is made before it and used behind it."""
+        live = {n.id: n for n in (*region.yields, *behind)}
+        most = self.total(live.values())
+        for n in reversed(region.nodes):
+            if n.op == "result" and n.inputs[0].op in REGIONS:
+                continue  # the loop itself makes all of its results
+            after = live
+            live = {i: x for i, x in after.items() if x is not n and not (x.op == "result" and x.inputs[0] is n)}
+            if n.op in REGIONS:
+                inside = {x.id for x in region_nodes(n.attrs["body"])}
+                used = {x.id: x for y in region_nodes(n.attrs["body"]) for x in y.inputs if x.id not in inside}
+                used |= {x.id: x for x in n.attrs["body"].yields if x.id not in inside}
+                most = max(most, self.most(n.attrs["body"], tuple({**live, **used}.values())))
+                live |= used
+            live |= {x.id: x for x in n.inputs}
+            at_once = max(self.total(after.values()), self.total(live.values()))
+            if n.op in PRODUCTS:  # what it multiplies stays until the last sum
+                started = addend(n)
+                rest = [x for i, x in live.items() if started is None or i != started.id or i in after]
+                at_once = max(at_once, self.total(rest) + self.words(n))
+            most = max(most, at_once)
+        return most
+
+
+def staged_reads(graph: Graph) -> set[int]:
+    """Reads of tiles that products take from shared memory, unless their array is to stay in global memory."""
+    found = set()
+    for n in graph.all_nodes():
+        if n.op in PRODUCTS:
+            for position in factors(n):
+                x = n.inputs[position]
+                while x.op not in ("read", *REGIONS) and x.op in ROWS and ROWS[x.op].index_rule == "same" and x.inputs:
+                    x = x.inputs[0]
+                if x.op != "read" or not is_tile(graph, x):
+                    continue
+                space = graph.argument(x.attrs["memory"]).address_space
+                if graph.subs.get(space, space) is not AddressSpace.GLOBAL:
+                    found.add(x.id)
+    return found
+
+
+__all__ = ["compute_room", "held_words", "staged_reads", "wave_room"]
