@@ -218,7 +218,10 @@ class Builder:
         loc = loc or here()
         if not is_dim(value):
             what, _ = describe(value)
-            raise TraceError(f"{op}: the dimension is {what}", loc, hint="a dimension is a symbol, for example dim=N")
+            hint = "a dimension is a symbol, for example dim=N"
+            if isinstance(value, (tuple, list)) and value:
+                hint = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+            raise TraceError(f"{op}: the dimension is {what}", loc, hint=hint)
         dim = self.known_expr(normalise(value), op, loc)
         return dim
 

@@ -243,23 +243,34 @@ def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:
     return builder.results(builder.emit(op, (node,), {"dim": builder.dim(dim, op), **attrs}))
 
 
+def _one_by_one(op: str, x: Any, dims: Any) -> Any:
+    """A reduction along one dimension, or along each of a tuple of them, which gives the same in any order."""
+    if not isinstance(dims, (tuple, list)):
+        return _along(op, x, dims)
+    if not dims:
+        raise TraceError(f"{op}: no dimensions", here(), hint="name one or more: dim=N, dim=(M, N)")
+    for dim in dims:
+        x = _along(op, x, dim)
+    return x
+
+
 def sum(x: Any, dim: Any = None) -> Value:
-    """Sum along dimension `dim`, which the result lacks.
+    """Sum along dimension `dim`, which the result lacks, or along each of several, `dim=(M, N)`.
 
     This and the other functions along a dimension raise TraceError with the dimensions that there are where none is
     named.
     """
-    return _along("sum", x, dim)
+    return _one_by_one("sum", x, dim)
 
 
 def max(x: Any, dim: Any = None) -> Value:
-    """Largest element along `dim`; a number wins over NaN."""
-    return _along("max", x, dim)
+    """Largest element along `dim`, or along all of several, `dim=(M, N)`; a number wins over NaN."""
+    return _one_by_one("max", x, dim)
 
 
 def min(x: Any, dim: Any = None) -> Value:
-    """Smallest element along `dim`; a number wins over NaN."""
-    return _along("min", x, dim)
+    """Smallest element along `dim`, or along all of several, `dim=(M, N)`; a number wins over NaN."""
+    return _one_by_one("min", x, dim)
 
 
 def argmax(x: Any, dim: Any = None) -> Value:
@@ -273,13 +284,13 @@ def argmin(x: Any, dim: Any = None) -> Value:
 
 
 def any(x: Any, dim: Any = None) -> Value:
-    """Whether some element (i1) along `dim` holds."""
-    return _along("any", x, dim)
+    """Whether some element (i1) along `dim`, or along several, `dim=(M, N)`, holds."""
+    return _one_by_one("any", x, dim)
 
 
 def all(x: Any, dim: Any = None) -> Value:
-    """Whether all elements (i1) along `dim` hold."""
-    return _along("all", x, dim)
+    """Whether all elements (i1) along `dim`, or along several, `dim=(M, N)`, hold."""
+    return _one_by_one("all", x, dim)
 
 
 def cumsum(x: Any, dim: Any = None) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agree import TARGETS, agree
-from products import BM, BN, WM, WN, M, N
+from products import BM, BN, WM, WN, K, M, N
 
 import wavedsl as wd
 
@@ -180,3 +180,23 @@ def test_a_sum_of_products_multiplies_and_adds_at_once(target: str) -> None:
     lanes = 64 if target.startswith("gfx") else 32
     chains = ops.count("fmul")
     assert chains in (1, 2) and ops.count("ffma") == 4096 // lanes - chains
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dims", [(M, N), (N, M)], ids=str)
+@pytest.mark.parametrize("op", ["sum", "max", "min", "any", "all"])
+def test_several_dimensions(op: str, dims: tuple[Any, Any], target: str) -> None:
+    """All of a matrix per batch: one tuple of dimensions, as numpy takes several axes."""
+    dtype = wd.i1 if op in ("any", "all") else wd.i32
+
+    @wd.wave([wd.WorkgroupConstraint(K, 2, 0), wd.WaveConstraint(K, 1)])
+    def kernel(a: wd.Memory[K, M, N, dtype], b: wd.Memory[K, dtype]):
+        wd.write(getattr(wd, op)(wd.read(a), dim=dims), b)
+
+    a = np.random.default_rng(0).integers(-5, 6, (3, 9, 70)).astype(np.int32)
+    a[0] = 0
+    given = {"any": a > 4, "all": a > -5}.get(op, a)
+    out = np.zeros(3, given.dtype)
+    compiled = agree(kernel, [given, out], target)
+    compiled.emulate(given, out)
+    np.testing.assert_array_equal(out, getattr(np, op)(given, axis=(1, 2)))
