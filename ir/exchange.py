@@ -424,17 +424,17 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
     wave = b.wave() if low.partition.waves > 1 else 0
     base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
     order(low)
-    for first in _runs(source, dims, pitch, size):
+    count = _run_length(source, dims, pitch, size)
+    for first in range(0, source.elements_per_lane, count):
         address = total(b, [base, _address(low, source, dims, pitch, size, first)])
-        count = _run_length(source, dims, pitch, size)
         parts = [_raw(b, value, first + i) if size < 4 else _cell(b, value, first + i) for i in range(count)]
         b.store_shared(address, _packed(b, parts, size), bytes=size * count, buffer=SCRATCH)
     order(low)
     sizes, have = dict(source.extents), dict(wanted.extents)
     beyond = [d for d in dims if have[d] > sizes[d]]  # padding that nobody wrote
     out: list[Any] = [None] * wanted.elements_per_lane
-    count = _run_length(wanted, dims, pitch, size)
-    for first in _runs(wanted, dims, pitch, size):
+    count = _run_length(wanted, dims, pitch, size, sizes[dims[-1]])
+    for first in range(0, wanted.elements_per_lane, count):
         address = _address(low, wanted, dims, pitch, size, first)
         inside = b.true
         for d in beyond:
@@ -482,8 +482,9 @@ def _tile_bytes(source: Layout, wanted: Layout, dtype: DType) -> int:
     return -(-whole * _bytes(dtype) // 16) * 16
 
 
-def _run_length(layout: Layout, dims: Sequence[str], pitch: dict[str, int], size: int) -> int:
-    """Elements of a lane that are neighbours in the tile, up to 16 bytes (and at least 4-byte aligned runs)."""
+def _run_length(layout: Layout, dims: Sequence[str], pitch: dict[str, int], size: int, end: int = 0) -> int:
+    """Elements of a lane that are neighbours in the tile, up to 16 bytes (and at least 4-byte aligned runs). `end`: of
+    each row so many elements were written, and no run has some of these and some of the padding behind them."""
     offsets = layout.element_offsets()
     if size * 2 > 16 or layout.elements_per_lane == 1:
         return 1
@@ -498,12 +499,10 @@ def _run_length(layout: Layout, dims: Sequence[str], pitch: dict[str, int], size
         even = all(linear[i] % n == 0 for i in range(0, len(linear), n)) and all(c % n == 0 for c in lanes)
         if not runs or not even or any(pitch[d] % n for d in dims[:-1]) or dict(layout.extents)[inner] % n:
             break
+        if end % n:
+            break
         most = n
     return most
-
-
-def _runs(layout: Layout, dims: Sequence[str], pitch: dict[str, int], size: int) -> range:
-    return range(0, layout.elements_per_lane, _run_length(layout, dims, pitch, size))
 
 
 def _address(low: Lowering, layout: Layout, dims: Sequence[str], pitch: dict[str, int], size: int, element: int) -> Any:
