@@ -4,8 +4,8 @@ In: the steps of a kernel's outermost region. Out: the same steps in another ord
 whole operands would be more than a wave's registers. Loads come first as a rule, all of them in flight together; one of
 128 columns of 512 elements would be held while a loop runs, and while a product goes through it.
 
-Invariant: a load is moved towards its first reader, and only where no step of the region writes its array: what it gives
-is the same wherever it is carried out.
+Invariant: a load is moved towards its first reader, and only where no step of the region writes its array: what it
+gives is the same wherever it is carried out.
 """
 
 from __future__ import annotations
