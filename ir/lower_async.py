@@ -213,7 +213,8 @@ class Issue:
 def add_parts(low: Lowering, n: Node, k: str, context: Context) -> None:
     """The sum of what the warpgroups along `k` hold of a product that has ended, in place of each one's part."""
     b, key = low.b, low.keys(n)[0]
-    words = context.env[key].words(b)
+    kind = register_type(n.dtype)  # sums that began with an array's elements are words
+    words = [b.bitcast(word, kind) for word in context.env[key].words(b)]
     whole = summed_over_waves(low, k, b.vec(*words) if len(words) > 1 else words[0])
     results = list(b.elements(whole)) if len(words) > 1 else [whole]
     context.env[key] = Fragment(low.layout(n), n.dtype, results, list(results))

@@ -151,7 +151,11 @@ class _Product:
             done = low.b.mma_scaled(atom, as_words(low, a), as_words(low, b), acc, both, (byte_a, byte_b))
         else:
             done = low.b.mma(atom, as_words(low, a), as_words(low, b), acc)
-        return summed_over_waves(low, plan.k, done) if shared_k and k + 1 == len(self.issues) else done
+        if shared_k and k + 1 == len(self.issues):
+            kind = register_type(n.dtype)  # sums that began with an array's elements are words
+            done = low.b.bitcast(done, Type(kind.kind, done.type.words // kind.words))
+            return summed_over_waves(low, plan.k, done)
+        return done
 
     def first_sums(self, env: Env, t: int, shared_k: bool) -> Value:
         """What the first instruction of a tile adds to: the addend, or zeros."""

@@ -156,6 +156,25 @@ def test_columns_that_are_written_as_well(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_an_addend_that_is_read_counts_once(target: str) -> None:
+    """y += (x W1ᵀ) W2ᵀ: the sums begin with words of an array, in the first wave only. They were added as integers of
+    unknown range (TypeError)."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)])
+    def kernel(
+        x: wd.Memory[M, K, wd.f16], w1: wd.Memory[F, K, wd.f16], w2: wd.Memory[N, F, wd.f16], y: wd.Memory[M, N, wd.f32]
+    ):
+        @wd.iterate(K, init_args=[wd.Register[M, F, wd.f32](0.0)])
+        def hidden(acc):
+            return wd.mma(wd.read(x), wd.read(w1), acc)
+
+        wd.write(wd.mma(wd.cast(hidden, wd.f16), wd.read(w2), wd.read(y)), y)
+
+    x, w1, w2, _ = numbers((64, 32, 512, 64))
+    agree(kernel, [x, w1, w2, np.full((64, 64), 3, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_product_in_a_condition(target: str) -> None:
     """All waves of a workgroup take the same way, and add their parts there."""
 
