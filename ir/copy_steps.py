@@ -243,7 +243,7 @@ class _RowsCopy(_TileCopy):
         self, context: Context, i: int, parts: Mapping[str, Any], fixed: Mapping[str, int]
     ) -> tuple[Value, Any, Any, Value, Value | None]:
         voff, soff, mask = self.rows.place(row_turn(self.s, i), context, parts, fixed)
-        return whole_buffer(self.b, self.array, self.extents, self.strides), voff, soff, mask, context.guard
+        return whole_buffer(self.b, self.array, self.extents), voff, soff, mask, context.guard
 
     def ask_ahead(self, context: Context, i: int) -> None:
         """Which rows a later trip has is not known yet."""

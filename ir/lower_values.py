@@ -8,6 +8,7 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_groups, store_value, total
+from wavedsl.ir.builder import Builder
 from wavedsl.ir.bulk_store import emit_outlet
 from wavedsl.ir.derived_layout import project_to, same_layout
 from wavedsl.ir.errors import CompileError
@@ -176,12 +177,15 @@ def operand(low: Lowering, user: Node, position: int, context: Context) -> Fragm
 
 def emit_fill(low: Lowering, n: Node, layout: Layout) -> Fragment:
     """One number everywhere."""
-    b, number, kind = low.b, n.attrs["value"], scalar_type(n.dtype)
+    return from_elements(low.b, layout, n.dtype, [fill_number(low.b, n)] * layout.elements_per_lane)
+
+
+def fill_number(b: Builder, n: Node) -> Value:
+    """The number of a `fill` or `constant`, in its `scalar_type`."""
+    number, kind = n.attrs["value"], scalar_type(n.dtype)
     if kind.is_float:
-        const = b.const(float(number), kind)
-    else:
-        const = b.const(bool(number) if n.dtype is dt.i1 else int(number), kind)
-    return from_elements(b, layout, n.dtype, [const] * layout.elements_per_lane)
+        return b.const(float(number), kind)
+    return b.const(bool(number) if n.dtype is dt.i1 else int(number), kind)
 
 
 def aligned_elements(n: Node, value: Fragment, layout: Layout) -> list[int]:

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavedsl.ir.access import join_word, total, whole_buffer
-from wavedsl.ir.fragment import per_register, scalar_type
+from wavedsl.ir.fragment import per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, ValueType
 from wavedsl.ir.kernel_ir import I32, I64, Value
 from wavedsl.ir.late_numbers import by_element
 from wavedsl.ir.lower_index import IndexLowering
 from wavedsl.ir.lower_mapped import mapping_of, symbols_of
 from wavedsl.ir.lower_ops import lower_elementwise
+from wavedsl.ir.lower_values import fill_number
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.steps import Context
@@ -82,6 +83,8 @@ def add_numbers(low: Lowering, x: Node, region: Region, found: Numbers, written:
             return False
         found.reads.append(x)
         return may_be_placed(low, x, {found.row})
+    if x.dtype.is_float and per_register(x.dtype) > 1:  # rounded as it is packed, which nobody does here
+        return False
     if x.op not in ("index", "fill", "constant"):
         if not by_element(x) or x.op in PRODUCTS or x.op in REGIONS or ROWS[x.op].index_rule != "same":
             return False
@@ -129,7 +132,7 @@ class RowAt:
         if x.op == "index":
             return self.at
         if x.op in ("fill", "constant"):
-            return b.const(int(x.attrs["value"]), scalar_type(x.dtype))
+            return fill_number(b, x)
         if x.op == "read":
             word = join_word(b, x.dtype, [(self.loaded(x), 0)])
             return word if per_register(x.dtype) == 1 else b.unpack(word, x.dtype, 0)
@@ -172,10 +175,10 @@ class RowAt:
     def load(self, n: Node, inside: Value) -> Value:
         """What a read has for this row, if it is `inside`; else 0."""
         b = self.b
-        info, extents, strides = self.low.array(n.attrs["memory"])
+        info, extents, _ = self.low.array(n.attrs["memory"])
         offset, there = self.offset(n)
         return b.load_global(
-            whole_buffer(b, info, extents, strides), offset, bytes=info.elsize, mask=b.pand(inside, there),
+            whole_buffer(b, info, extents), offset, bytes=info.elsize, mask=b.pand(inside, there),
             guard=self.context.guard, split=False, bounded=True, cache=n.attrs.get("cache"),
         )  # fmt: skip
 

@@ -276,3 +276,30 @@ def test_what_the_kernel_writes_is_not_staged(what: str, target: str) -> None:
     given = [a, x, numbers, fresh, np.zeros((32, 32), np.float32)]
     compiled = agree(kernel, given, target)
     assert "x" not in compiled.kernel_ir.shared_names
+
+
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_numbers_that_are_computed_from_floats(dtype: str, target: str) -> None:
+    """A factor of 0.5 was cut to a whole number; products in f16 are rounded before their floor."""
+    factor = 0.5 if dtype == "f32" else 0.1
+    number = getattr(wd, dtype)
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)])
+    def kernel(a: wd.Memory[M, K, wd.f16], table: wd.Memory[V, K, wd.f16], y: wd.Memory[M, N, wd.f32]):
+        row = wd.cast(wd.index(N), number) * wd.Register[N, number](factor)
+
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            mapping = wd.IndexMapping((N, K), {V: wd.cast(wd.floor(row), wd.i32)})
+            return wd.mma(wd.read(a), wd.read(table, mapping=mapping), acc)
+
+        wd.write(loop, y)
+
+    made = np.random.default_rng(0)
+    a, table = (made.integers(-2, 3, (rows, 64)).astype(np.float16) for rows in (64, 40))
+    kind = np.dtype(dtype.replace("f", "float"))
+    rows = np.floor(np.arange(64).astype(kind) * kind.type(factor)).astype(np.int64)
+    y = np.zeros((64, 64), np.float32)
+    kernel.compile(a, table, y, target=target).emulate(a, table, y)
+    np.testing.assert_array_equal(y, a.astype(np.float32) @ table[rows].T.astype(np.float32))
