@@ -53,6 +53,7 @@ class _Draw(Values, Memory, Blocks, Rewrites):
                 self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
                 self.shuffle, self.shuffle, self.extract, self.added, self.added, self.parts,
+                self.fractions, self.fractions,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
                 *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
             ))()  # fmt: skip

@@ -164,6 +164,21 @@ class Values(State):
             return
         self.let(self.body, f"wd.round({form.format(*[name] * 4)})", Type(x[1].dims, dtype, min(bound, exact)))
 
+    def fractions(self) -> None:
+        """Operations whose results have to be rounded, each to its dtype, until a whole number comes of them."""
+        x = self.number()
+        dtype = x[1].dtype if x[1].dtype in SUMS else self.one(("f16", "bf16", "f32"))
+        text = self.cast_to((f"small({x[0]})", Type(x[1].dims, x[1].dtype)), dtype)[0]
+        name = self.let(self.body, text, Type(x[1].dims, dtype))[0]
+        other = self.one([d for d in ("f16", "bf16", "f32") if d != dtype])
+        form = self.one((
+            "wd.floor({} * 0.1)", "wd.floor(({} * 0.1 + 0.3) * 1.7)", "wd.ceil({} / 7.0 * 1.1)",
+            "wd.round({} * 0.37 - 0.5)", "wd.floor(wd.fma({}, {}, {} * 0.3) * 0.01)", "wd.where({} * 0.7 - wd.floor({} * 0.7) < 0.3, {}, 1.0)",
+            f"wd.floor(wd.cast(wd.cast({{}} * 0.37, wd.{other}), wd.{dtype}) * 3.0)",
+            f"wd.cast(wd.floor(wd.cast({{}} * 0.1, wd.{other}) * 5.0), wd.{dtype})",
+        ))  # fmt: skip
+        self.let(self.body, f"small({form.format(name, name, name)})", Type(x[1].dims, dtype, LIMIT))
+
     def cast(self) -> None:
         x = self.pick()
         if x is None:
