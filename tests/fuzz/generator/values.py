@@ -173,7 +173,8 @@ class Values(State):
         other = self.one([d for d in ("f16", "bf16", "f32") if d != dtype])
         form = self.one((
             "wd.floor({} * 0.1)", "wd.floor(({} * 0.1 + 0.3) * 1.7)", "wd.ceil({} / 7.0 * 1.1)",
-            "wd.round({} * 0.37 - 0.5)", "wd.floor(wd.fma({}, {}, {} * 0.3) * 0.01)", "wd.where({} * 0.7 - wd.floor({} * 0.7) < 0.3, {}, 1.0)",
+            "wd.round({} * 0.37 - 0.5)", "wd.floor(wd.fma({}, {}, {} * 0.3) * 0.01)",
+            "wd.where({} * 0.7 - wd.floor({} * 0.7) < 0.3, {}, 1.0)",
             f"wd.floor(wd.cast(wd.cast({{}} * 0.37, wd.{other}), wd.{dtype}) * 3.0)",
             f"wd.cast(wd.floor(wd.cast({{}} * 0.1, wd.{other}) * 5.0), wd.{dtype})",
         ))  # fmt: skip
