@@ -12,13 +12,12 @@ from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.fragment import register_count
-from wavedsl.ir.graph import PRODUCTS, Graph, node_text
+from wavedsl.ir.graph import PRODUCTS, Graph, ValueType, node_text, region_nodes
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.numbers_apart import numbers_apart
 from wavedsl.ir.partition import Partition, cut, cuts
 from wavedsl.ir.passes import verifying
-from wavedsl.ir.product_waves import registers_lack
 from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
 from wavedsl.ir.scale_by_hand import scale_by_hand
@@ -75,7 +74,7 @@ def plans(
         for given in (resolved, *four_together(resolved)):
             try:
                 for found in _ways(once, given, wide):
-                    if found.partition.shared_rows or not registers_lack(once, found.partition, wide):
+                    if most_carried(found) <= wide.registers:
                         yield found
             except ConstraintError:
                 continue
@@ -100,6 +99,17 @@ def _by_one(graph: Graph, resolved: ResolvedConstraints, wide: Target) -> Plan |
     except ConstraintError:
         return None
     return found if found.partition.waves == 1 and most_sums(found.inference) <= TURN_SUMS else None
+
+
+def most_carried(plan: Plan) -> int:
+    """Registers per lane of what the widest loop of products carries: no order of the code keeps fewer."""
+    most = 0
+    for n in plan.graph.loops():
+        body = n.attrs["body"]
+        if any(x.op in PRODUCTS for x in region_nodes(body)):
+            carries = [c for c in body.carries if isinstance(c.type, ValueType)]
+            most = max(most, sum(register_count(plan.inference.layouts[c.id], c.dtype) for c in carries))
+    return most
 
 
 def most_sums(inference: Inference) -> int:

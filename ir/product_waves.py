@@ -201,7 +201,7 @@ class _Work:
     def held(self, shares: Mapping[Any, Share], whole: bool = False) -> int:
         """Registers of values. `whole`: with all of what waves fetch themselves at a time."""
         waves = {d: s.wave for d, s in shares.items()}
-        return held_words(self.graph, waves, self.target, self.staged, () if whole else self.fetched)
+        return held_words(self.graph, waves, self.target, self.fetched, whole)
 
     def way(self, shares: Mapping[Any, Share], waves: int, whole: bool = False) -> _Way:
         held, room = self.held(shares, whole), compute_room(self.target, waves)

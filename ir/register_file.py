@@ -1,9 +1,10 @@
 """Registers that a kernel of products needs at the least, and those that a wave has: known before layouts are.
 
-In: a graph, what a wave has of each dimension. Out: numbers of 32-bit registers of a lane. Values are followed from
-the end of a region to its start. What computes element by element takes the place of what it reads last, a product
-that of its addend, and tiles that lie in shared memory are held by nobody: an estimate from below, which says for sure
-only that registers lack.
+In: a graph, what a wave has of each dimension. Out: numbers of 32-bit registers of a lane. Values that come of products
+are followed from the end of a region to its start. What computes element by element takes the place of what it reads
+last, a product that of its addend. Other values count for nothing, for they may be read and computed part by part:
+tiles of products from shared memory, what a result meets right before it is stored (`late_reads`, `late_parts`). So it
+is an estimate from below, which says for sure only that registers lack.
 """
 
 from __future__ import annotations
@@ -51,41 +52,48 @@ def compute_room(target: Target, waves: int) -> int:
 
 
 def held_words(
-    graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int] | None = None,
-    fetched: Collection[int] = (),
-) -> int:  # fmt: skip
+    graph: Graph, waves: Mapping[Any, int], target: Target, fetched: Collection[int] = (), whole: bool = False
+) -> int:
     """The most registers of a lane that values take together, anywhere in a kernel. `waves`: what a wave has of each
-    dimension; those it lacks count once. `shared`: reads whose tiles lie in shared memory (`staged_reads`); `fetched`:
-    those that may come part by part."""
-    shared = staged_reads(graph) if shared is None else shared
-    return _Held(graph, waves, target, shared, fetched).most(graph.region, ())
+    dimension; those it lacks count once. `fetched`: operands outside of loops that waves hold, `whole` or a part at a
+    time."""
+    return _Held(graph, waves, target, fetched, whole).most(graph.region, ())
 
 
 class _Held:
-    """The walk over a graph. `shared`: numbers of reads that take no registers; `fetched`: of those that take few."""
+    """The walk over a graph."""
 
     def __init__(
-        self, graph: Graph, waves: Mapping[Any, int], target: Target, shared: Collection[int], fetched: Collection[int]
+        self, graph: Graph, waves: Mapping[Any, int], target: Target, fetched: Collection[int], whole: bool
     ):
-        self.waves, self.target, self.shared, self.fetched = waves, target, shared, fetched
+        self.waves, self.target, self.fetched, self.whole = waves, target, fetched, whole
         self.products = {d for n in graph.all_nodes() if n.op in PRODUCTS for d in n.dims}
         self.known: dict[int, int] = {}
+        self.parts: dict[int, bool] = {}
 
     def words(self, n: Node) -> int:
         """Registers of a value."""
         found = self.known.get(n.id)
         if found is None:
-            if n.op in UNHELD or n.op in REGIONS or n.id in self.shared or self.of_tiles(n):
+            if n.op in REGIONS or self.by_parts(n):
                 found = 0
             else:
                 found = sum(map(self.of_type, n.type if isinstance(n.type, tuple) else (n.type,)))
-            found = self.known[n.id] = min(found, FETCHED) if n.id in self.fetched else found
+            found = self.known[n.id] = min(found, FETCHED) if n.op == "read" and not self.whole else found
         return found
 
-    def of_tiles(self, n: Node) -> bool:
-        """Whether a value is computed of tiles in shared memory alone: that may be done part by part."""
-        plain = n.op in ROWS and ROWS[n.op].index_rule == "same" and n.op not in ("result", "carry")
-        return plain and bool(n.inputs) and all(x.id in self.shared or self.of_tiles(x) for x in n.inputs)
+    def by_parts(self, n: Node) -> bool:
+        """Whether a value may be read or made part by part."""
+        if n.id not in self.parts:
+            if n.op == "read":
+                found = n.id not in self.fetched
+            elif n.op in UNHELD:
+                found = True
+            else:
+                plain = n.op in ROWS and ROWS[n.op].index_rule in ("same", "lift") and n.op not in ("result", "carry")
+                found = plain and all(map(self.by_parts, n.inputs))
+            self.parts[n.id] = found
+        return self.parts[n.id]
 
     def of_type(self, t: ValueType | None) -> int:
         if t is None or not t.dims or t.dtype.bits == 1:
@@ -110,7 +118,8 @@ class _Held:
                 inside = {x.id for x in region_nodes(n.attrs["body"])}
                 used = {x.id: x for y in region_nodes(n.attrs["body"]) for x in y.inputs if x.id not in inside}
                 used |= {x.id: x for x in n.attrs["body"].yields if x.id not in inside}
-                most = max(most, self.most(n.attrs["body"], tuple({**live, **used}.values())))
+                stays = live if n.op == "when" else {**live, **used}  # the next trip uses it again
+                most = max(most, self.most(n.attrs["body"], tuple(stays.values())))
                 live |= used
             live |= {x.id: x for x in n.inputs}
             at_once = max(self.total(after.values()), self.total(live.values()))
