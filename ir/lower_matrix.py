@@ -80,6 +80,9 @@ class _Product:
     def __init__(self, low: Lowering, n: Node, plan: MmaPlan):
         self.low, self.n, self.plan, self.addend = low, n, plan, addend(n)
         self.tiles, self.issues = result_tiles(plan), k_issues(plan)
+        self.own = own_elements(plan, n.dtype)
+        self.count = max(self.own) + 1
+        self.by_tile = self.addend is not None and self._by_tile(self.addend)
         self.preparing: list[Step] = []
         self.prepared: list[Key | None] = []
         for source, position in zip(plan.ports, plan.positions):
@@ -100,6 +103,15 @@ class _Product:
             for source, layout, key in zip(plan.ports, (plan.first, plan.second), self.prepared)
         )
 
+    def _by_tile(self, source: Node) -> bool:
+        """Whether each key of the addend holds what one tile adds to."""
+        if len(self.low.keys(source)) != len(self.tiles):
+            return False
+        if source.op != "read":
+            return True
+        starts = range(0, len(self.tiles) * self.count, self.count)
+        return [tuple(g) for g in self.low.read_groups(source)] == [tuple(range(e, e + self.count)) for e in starts]
+
     def step(self, t: int, k: int, beside: Sequence[Key]) -> Step:
         """One instruction. `beside`: what comes before the first of a tile."""
         low, n, plan, atom = self.low, self.n, self.plan, self.plan.atom
@@ -116,7 +128,7 @@ class _Product:
             uses.append(("acc", n.id, t, k - 1))
         elif self.addend is not None:
             keys = low.keys(self.addend)
-            uses += [keys[t]] if len(keys) == len(self.tiles) else list(keys)
+            uses += [keys[t]] if self.by_tile else list(keys)
         if not k:
             uses += beside
 
@@ -151,27 +163,51 @@ class _Product:
             done = low.b.mma_scaled(atom, as_words(low, a), as_words(low, b), acc, both, (byte_a, byte_b))
         else:
             done = low.b.mma(atom, as_words(low, a), as_words(low, b), acc)
-        if shared_k and k + 1 == len(self.issues):
-            kind = register_type(n.dtype)  # sums that began with an array's elements are words
-            done = low.b.bitcast(done, Type(kind.kind, done.type.words // kind.words))
-            return summed_over_waves(low, plan.k, done)
-        return done
+        if k + 1 < len(self.issues):
+            return done
+        if self.count < len(self.own):
+            parts = low.b.elements(done)
+            kept = [parts[self.own.index(i)] for i in range(self.count)]
+            done = low.b.vec(*kept) if len(kept) > 1 else kept[0]
+        if not shared_k:
+            return done
+        kind = register_type(n.dtype)  # sums that began with an array's elements are words
+        return summed_over_waves(low, plan.k, low.b.bitcast(done, Type(kind.kind, done.type.words // kind.words)))
 
     def first_sums(self, env: Env, t: int, shared_k: bool) -> Value:
         """What the first instruction of a tile adds to: the addend, or zeros."""
         low, b, source = self.low, self.low.b, self.addend
         kind = register_type(self.n.dtype)
-        count = self.plan.atom.d_words // kind.words
         if source is None:
-            return b.zero(Type(kind.kind, count))
+            return b.zero(Type(kind.kind, len(self.own)))
         keys = low.keys(source)
-        acc = env[keys[t]] if len(keys) == len(self.tiles) else None
+        acc = env[keys[t]] if self.by_tile else None
         if acc is None or isinstance(acc, Fragment):
             words = low.value(source, env).words(b)
-            acc = b.vec(*words[t * count : (t + 1) * count]) if count > 1 else words[t]
+            acc = b.vec(*words[t * self.count : (t + 1) * self.count]) if self.count > 1 else words[t]
+        elif acc.type.kind != kind.kind:  # bits, as a load gives them
+            acc = b.bitcast(acc, Type(kind.kind, self.count))
+        if self.count < len(self.own):
+            parts = b.elements(acc) if self.count > 1 else [acc]
+            acc = b.vec(*(parts[i] for i in self.own))
         if shared_k:  # the addend counts once: in the first wave
             acc = b.select(b.cmp("eq", low.wave_digit[self.plan.k], 0), acc, b.zero(acc.type))
         return acc
+
+
+def own_elements(plan: MmaPlan, dtype: dt.DType) -> list[int]:
+    """Per element that a lane has of the instruction's result, the number of the value's element that it is.
+
+    Where an operand has no dimension of its own, the instruction's rows (or columns) are equal, and the value has one.
+    """
+    bits = [
+        int(source[1:])
+        for dim, text in ((plan.m, plan.atom.d["M"]), (plan.n, plan.atom.d["N"]))
+        for source in text.split()
+        if dim and source.startswith("e")
+    ]
+    count = plan.atom.d_words // register_type(dtype).words
+    return [sum((e >> bit & 1) << i for i, bit in enumerate(sorted(bits))) for e in range(count)]
 
 
 class Scale:
