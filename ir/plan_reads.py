@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.copy_ways import Trip
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.gathered_rows import GatheredRows, gathered_rows, only_for_rows
@@ -21,8 +22,8 @@ from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.memory_depth import memory_depth, tile_bytes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_apart import same_reads
-from wavedsl.ir.staged import Staged, tile_extents
-from wavedsl.ir.staging import plan_matrix, plan_staged, taken_too
+from wavedsl.ir.staged import Staged, copy_vector, tile_extents
+from wavedsl.ir.staging import memory_order, plan_matrix, plan_staged, taken_too
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, view_dims
@@ -373,15 +374,20 @@ def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:
     if bulk or any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
         return None
     rows = gathered_rows(low, n)
-    return rows if rows is not None and (asked or _better_staged(low, n, rows.info.elsize)) else None
+    return rows if rows is not None and (asked or _better_staged(low, n, rows.info)) else None
 
 
-def _better_staged(low: Lowering, n: Node, elsize: int) -> bool:
-    """Whether rows had better be copied to shared memory than fetched by each lane that needs a part of them. Where a
-    lane's loads are as wide as copies that only saves what several waves fetch, and it takes room from workgroups
-    beside: it pays where those loads keep memory's unit busy for half of the time that the products take."""
-    width, groups, _ = mapped_groups(low, n, low.layout(n), False)
-    size = width * elsize
+def _better_staged(low: Lowering, n: Node, info: ArrayInfo) -> bool:
+    """Whether rows had better be copied to shared memory than fetched by each lane that needs a part of them. Copies of
+    less than a word would hold more registers than what lanes fetch. Where a lane's loads are as wide as copies that
+    only saves what several waves fetch, and it takes room from workgroups beside: it pays where those loads keep
+    memory's unit busy for half of the time that the products take."""
+    layout = low.layout(n)
+    extents = tile_extents(layout, memory_order(info, layout), low.plans)
+    if copy_vector(info, extents, low.plans) * info.elsize < 4:
+        return False
+    width, groups, _ = mapped_groups(low, n, layout, False)
+    size = width * info.elsize
     if size < NARROW or low.partition.waves == 1:
         return size < NARROW
     if size < WIDE or not low.target.copy_linear:

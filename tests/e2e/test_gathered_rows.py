@@ -122,6 +122,32 @@ def test_run_time_sizes_and_strides(target: str) -> None:
     np.testing.assert_array_equal(out, rows_of(x, ids) @ w.astype(np.float32).T)
 
 
+@pytest.mark.parametrize("target", CHIPS)
+def test_rows_that_no_word_fits_are_fetched_by_lanes(target: str) -> None:
+    """A register for each of their bytes would be more than there are."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(T, 128, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64),
+            wd.WaveConstraint(T, 64),
+        ],
+    )  # fmt: skip
+    def kernel(
+        x: wd.Memory[V, K, wd.i8], ids: wd.Memory[T, wd.i32], w: wd.Memory[N, K, wd.i8], out: wd.Memory[T, N, wd.i32]
+    ):
+        rows = wd.read(ids)
+
+        @wd.iterate(K, init_args=[wd.Register[T, N, wd.i32](0)])
+        def loop(acc):
+            return wd.mma(wd.read(x, mapping=wd.IndexMapping((T, K), {V: rows})), wd.read(w), acc)
+
+        wd.write(loop, out)
+
+    x, w, ids = small((61, 23), np.int8), small((34, 23), np.int8), rng.integers(-2, 64, 77).astype(np.int32)
+    compiled = agree(kernel, [x, ids, w, np.zeros((77, 34), np.int32)], target)
+    assert "x" not in compiled.kernel_ir.shared_names
+
+
 def paged(
     queries: int, keys: int, waves: int, page: int = 16, dtype: wd.DType = wd.f16, ends: bool = False, **schedule: Any
 ) -> Any:
