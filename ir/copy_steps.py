@@ -8,12 +8,13 @@ are stored together, behind the last of their loads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from wavedsl.ir.access import GlobalAccess, total
-from wavedsl.ir.copy_tile import CopyLanes, copy_access, copy_directly, store_copied, store_transposed
+from wavedsl.ir.access import GlobalAccess, total, whole_buffer
+from wavedsl.ir.copy_tile import CopyLanes, copy_access, copy_directly, row_turn, store_copied, store_transposed
 from wavedsl.ir.copy_ways import transposing_clocks
+from wavedsl.ir.gathered_rows import RowCopy
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lowering import Lowering, both, never
@@ -21,19 +22,19 @@ from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.place_address import place_address
 from wavedsl.ir.prefetch import ask
 from wavedsl.ir.shared_search import PlaceChoice
-from wavedsl.ir.steps import Context, Key, Step
+from wavedsl.ir.steps import Context, Env, Key, Step
 from wavedsl.ir.views import placement
 
 
 def copy_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps that copy the tile of a staged read."""
-    copy = _TileCopy(low, n)
+    copy = _RowsCopy(low, n) if n.id in low.row_tiles else _TileCopy(low, n)
     s = copy.s
     if s.direct is not None:
         return [copy.copy_by_lane(i) for i in range(s.count)]
     if s.asynchronous:
-        return [copy.copy_vector(i) for i in range(s.count)]
-    steps: list[Step] = []
+        return [*copy.numbers(), *(copy.copy_vector(i) for i in range(s.count))]
+    steps: list[Step] = copy.numbers()
     for i in range(s.count):
         steps.append(copy.load(i))
         if s.deep == 1:
@@ -56,15 +57,36 @@ class _TileCopy:
     def __init__(self, low: Lowering, n: Node):
         self.low, self.n, self.b, self.s = low, n, low.b, low.staged[n.id]
         self.buffer = low.buffer_names[n.id]
-        info, self.extents, self.strides = low.view(n)
+        self.elsize, self.size = self.s.info.elsize, self.s.vector * self.s.info.elsize
+        self.cache_hint = n.attrs.get("cache")
+        self.find_tile()
+
+    def find_tile(self) -> None:
+        """What says where the tile lies."""
+        low, n = self.low, self.n
+        _, self.extents, self.strides = low.view(n)
         self.plans: Mapping[str, DimPlan] = low.plans
         self.unit = low.units(n)
         if self.unit is not None:
-            info, self.plans = self.unit.info, self.unit.plans
+            self.plans = self.unit.plans
             self.extents, self.strides = self.unit.extents(low.b, self.extents), self.unit.strides(self.strides)
-        self.elsize, self.size = info.elsize, self.s.vector * info.elsize
-        self.cache_hint = n.attrs.get("cache")
         self.placed_by = coordinate_keys(low, n)
+
+    def numbers(self) -> list[Step]:
+        """Steps that have to come before all copies."""
+        return []
+
+    def uses(self, i: int) -> tuple[Key, ...]:
+        """Keys of what says where a vector is."""
+        return self.placed_by
+
+    def source(
+        self, context: Context, i: int, parts: Mapping[str, Any], fixed: Mapping[str, int]
+    ) -> tuple[Value, Any, Any, Value, Value | None]:
+        """A vector in global memory: the array's buffer, bytes that the lane adds, bytes that all add, whether the
+        vector is inside, whether the tile is there."""
+        access, guard = self.access(context, parts, self.plans)
+        return (access.buffer, *access.operands(fixed), guard)
 
     @cached_property
     def lanes(self) -> CopyLanes:
@@ -119,21 +141,18 @@ class _TileCopy:
             if never(context.guard):
                 return
             parts, fixed, active = self.lanes.coordinates(i)
-            access, guard = self.access(context, parts, self.plans)
-            voff, soff, mask = access.operands(fixed)
+            buffer, voff, soff, mask, guard = self.source(context, i, parts, fixed)
             at = place_address(b, s.place, parts, fixed, self.lanes.by_bit)
             address = total(b, [at, s.offset, self.slot(context)])
             assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
             b.copy_async(
-                access.buffer, voff, address, soff, bytes=self.size, buffer=self.buffer, mask=mask, guard=guard,
-                split=False, cache=self.cache_hint,
+                buffer, voff, address, soff, bytes=self.size, buffer=self.buffer, mask=mask, guard=guard, split=False,
+                cache=self.cache_hint,
             )  # fmt: skip
             self.ask_ahead(context, i)
 
         resources, latency = self.low.memory_cost("copy.async", self.size)
-        return Step(
-            f"copy {s.name}.{i}", "acopy", resources, latency, self.placed_by, (), copy, self.buffer, self.n.loc
-        )
+        return Step(f"copy {s.name}.{i}", "acopy", resources, latency, self.uses(i), (), copy, self.buffer, self.n.loc)
 
     def load(self, i: int) -> Step:
         """A vector from global memory to registers."""
@@ -145,16 +164,15 @@ class _TileCopy:
                 context.env[key] = b.zero(vector(words))
                 return
             parts, fixed, active = self.lanes.coordinates(i)
-            access, guard = self.access(context, parts, self.plans)
-            voff, soff, mask = access.operands(fixed)
+            buffer, voff, soff, mask, guard = self.source(context, i, parts, fixed)
             context.env[key] = b.load_global(
-                access.buffer, voff, soff, bytes=self.size, mask=b.pand(mask, active), guard=guard, split=False,
+                buffer, voff, soff, bytes=self.size, mask=b.pand(mask, active), guard=guard, split=False,
                 bounded=True, cache=self.cache_hint,
             )  # fmt: skip
             self.ask_ahead(context, i)
 
         resources, latency = self.low.memory_cost("load.global", self.size)
-        step = Step(f"load {s.name}.{i}", "gload", resources, latency, self.placed_by, (key,), load, "", self.n.loc)
+        step = Step(f"load {s.name}.{i}", "gload", resources, latency, self.uses(i), (key,), load, "", self.n.loc)
         step.words = words
         return step
 
@@ -191,3 +209,41 @@ class _TileCopy:
         clocks = low.issue_clocks() * transposing_clocks(low.target, self.elsize, s.vector * s.deep, s.vector, s.deep)
         moved = (*((u, c * stores) for u, c in resources), (valu.unit, clocks // low.target.clock_unit))
         return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put, self.buffer, self.n.loc)
+
+
+class _RowsCopy(_TileCopy):
+    """The copy of a tile of gathered rows: which row a vector is of is read first."""
+
+    def find_tile(self) -> None:
+        self.array, self.extents, self.strides = self.low.array(self.n.attrs["memory"])
+        self.rows = RowCopy(self.low, self.low.row_tiles[self.n.id], self.s)
+
+    def local_row(self, i: int) -> Any:
+        """The place in the tile of the row that a vector is of."""
+        parts, fixed, _ = self.lanes.coordinates(i)
+        row = self.rows.rows.row
+        return total(self.b, [parts.get(row, 0), fixed.get(row, 0)])
+
+    def numbers(self) -> list[Step]:
+        turns = dict.fromkeys(row_turn(self.s, i) for i in range(self.s.count))
+        if self.rows.rows.ahead:
+
+            def settle(env: Env) -> None:
+                for turn in turns:
+                    self.rows.settle(turn, self.local_row(turn), env)
+
+            self.low.settled.append(settle)
+        steps = [self.rows.steps(turn, partial(self.local_row, turn)) for turn in turns]
+        return [s for level in zip(*steps) for s in level]
+
+    def uses(self, i: int) -> tuple[Key, ...]:
+        return self.rows.keys(row_turn(self.s, i))
+
+    def source(
+        self, context: Context, i: int, parts: Mapping[str, Any], fixed: Mapping[str, int]
+    ) -> tuple[Value, Any, Any, Value, Value | None]:
+        voff, soff, mask = self.rows.place(row_turn(self.s, i), context, parts, fixed)
+        return whole_buffer(self.b, self.array, self.extents, self.strides), voff, soff, mask, context.guard
+
+    def ask_ahead(self, context: Context, i: int) -> None:
+        """Which rows a later trip has is not known yet."""

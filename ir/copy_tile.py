@@ -92,6 +92,19 @@ class CopyLanes:
         return lanes, fixed, active
 
 
+def row_turn(s: Staged, i: int) -> int:
+    """The first of a thread's vectors that lies in the same row of a tile of rows as its i-th, by the coordinates of
+    `CopyLanes`."""
+    fast = list(s.extents)[-1]
+    columns, height = s.extents[fast] // s.vector, prod(n for d, n in s.extents.items() if d != fast)
+    found = spread(columns, height, s.threads, CopyWay(fast, s.vector, s.deep, s.across))
+    if found is not None:
+        return i // s.deep // found.panels * found.panels * s.deep + i % s.deep
+    if columns % s.threads == 0:
+        return i // (columns // s.threads) * (columns // s.threads)
+    return i
+
+
 def copy_access(
     b: Builder, s: Staged, position: Position, plans: Mapping[str, DimPlan], target: Target, lanes: CopyLanes,
     parts: Mapping[str, Any], extents: Sequence[Any], strides: Sequence[Any], limits: Mapping[str, Any] | None = None,

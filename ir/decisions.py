@@ -152,8 +152,10 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
     info = low.arrays[n.attrs["memory"]]
     ring, staged = low.ring_of.get(n.id), low.staged.get(n.id)
     taken = ""
+    if staged is not None and n.id in low.row_tiles:
+        taken = " of rows by index"
     if staged is not None and staged.loads is not None:
-        taken = f", taken by lanes in {staged.loads.bytes} bytes ({staged.loads.atom.name})"
+        taken += f", taken by lanes in {staged.loads.bytes} bytes ({staged.loads.atom.name})"
     loads = ("load.shared",) if taken else ()
     if ring is not None and staged is not None and staged.tile is not None:
         receivers = ring.cluster.along(ring.axes(n))

@@ -133,7 +133,7 @@ class MappedAccess:
         if store:
             mask = sum(1 << number_of(x) for x in layout.replica_bits("l"))
             self.first = b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
-        self.symbols = _symbols(low)
+        self.symbols = symbols_of(low)
         self.known: dict[Any, Value] = {}
 
     @property
@@ -227,7 +227,7 @@ class MappedAccess:
         )
 
 
-def _symbols(low: Lowering) -> Mapping[str, Any]:
+def symbols_of(low: Lowering) -> Mapping[str, Any]:
     """Numbers of symbols that are no dimension of the value: extents, and what `subs` binds."""
     found: dict[str, Any] = {str(k): v for k, v in low.graph.subs.items() if isinstance(v, int)}
     for d in low.partition.dims:
@@ -279,4 +279,4 @@ def index_demand(layout: Layout, index: Node) -> Layout:
     return project_to(layout, map(str, index.dims))
 
 
-__all__ = ["MappedAccess", "index_demand", "mapped_groups", "mapping_of", "store_mapped"]
+__all__ = ["MappedAccess", "index_demand", "mapped_groups", "mapping_of", "store_mapped", "symbols_of"]

@@ -11,10 +11,10 @@ from wavedsl.ir.fragment_loads import FragmentLoads, wave_digits
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lowering import Lowering, both, never
-from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.prefetch import ask
 from wavedsl.ir.rings import wait_full
+from wavedsl.ir.row_numbers import runs_ahead
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Step
 from wavedsl.ir.views import is_tile, placement
@@ -144,17 +144,6 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
         step.array = info.name
         steps.append(step)
     return steps
-
-
-def runs_ahead(low: Lowering, x: Node, region: Any) -> bool:
-    """Whether a single number of a region may be computed before its iteration: from other such numbers and loads."""
-    if low.region_of(x) is not region:
-        return True
-    if x.op == "read":
-        found = placement(low.graph, x)
-        return found is not None and all(runs_ahead(low, y, region) for y in found.numbers())
-    plain = ROWS[x.op].compute is not None or x.op in ("constant", "size", "tile_start", "tile_stop", "index", "cast")
-    return plain and not x.dims and all(runs_ahead(low, y, region) for y in x.inputs)
 
 
 def mapped_steps(low: Lowering, n: Node) -> list[Step]:

@@ -208,6 +208,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     emit_invariant(low, region, once, env, nested, made)
     once = [x for x in once if x.id not in low.kept]
     steps = region_steps(low, region, [*once, *made])
+    while low.settled:
+        low.settled.pop(0)(env)
     low.labels += 1
     slots = ring_depths(low, steps)
     if nested and slots:

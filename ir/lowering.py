@@ -9,7 +9,7 @@ edge is 0 in registers, and every consumer for which 0 is not neutral masks it f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -122,6 +122,10 @@ class Lowering:
         """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
         self.late_words = 0
         """Registers of reads that were loaded as results are stored (`late_reads`)."""
+        self.row_tiles: dict[int, Any] = {}
+        """Reads of rows by index that are staged: id → their `gathered_rows.GatheredRows`."""
+        self.settled: list[Callable[[Env], None]] = []
+        """Emit what a loop's copies need of the rows that they copy in all trips, in front of it."""
         self.late_numbers: dict[int, bool] = {}
         """Node id → whether its elements are made where they are used (`late_numbers.py`), of those that were asked."""
         self.ring_fillers: dict[str, Any] = {}
@@ -190,6 +194,10 @@ class Lowering:
         return info, [known if known is not None and part else e for e, known in zip(extents, info.extents)], strides
 
     def view_info(self, n: Node) -> ArrayInfo:
+        rows = self.row_tiles.get(n.id)
+        if rows is not None:
+            tile: ArrayInfo = rows.info
+            return tile
         info = self.arrays[n.attrs["memory"]]
         found = placement(self.graph, n)
         if found is None or not found.moved:

@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
+from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.copy_ways import Trip
 from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.gathered_rows import GatheredRows, gathered_rows, only_for_rows
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
+from wavedsl.ir.lower_mapped import mapped_groups
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_count import instructions
 from wavedsl.ir.matrix_tile import ALIGN
 from wavedsl.ir.memory_depth import memory_depth, tile_bytes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_apart import same_reads
-from wavedsl.ir.staged import Staged, tile_extents
-from wavedsl.ir.staging import plan_matrix, plan_staged, taken_too
+from wavedsl.ir.staged import Staged, copy_vector, tile_extents
+from wavedsl.ir.staging import memory_order, plan_matrix, plan_staged, taken_too
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 from wavedsl.ir.views import is_settled, is_tile, view_dims
@@ -32,6 +36,10 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     reads = [n for n in nodes if n.op == "read" and n.id not in low.ring_of and wants_shared(low, n, once)]
     if not reads:
         return
+    for n in reads:
+        if not is_tile(low.graph, n):
+            low.row_tiles[n.id] = gathered_rows(low, n)
+    rows = any(n.id in low.row_tiles for n in reads)
     budget = low.target.shared_bytes - low.shared_top
     trips = low.plans[str(region.dim)].trips if loop else 1
     asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
@@ -42,10 +50,21 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         depth = max(1, min(depth, trips))
     weight = trips if trips is not None and trips > 0 else 16
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
-    attempts = [(d, b) for b in dict.fromkeys((shared_room(low, region), budget)) for d in range(depth, 0, -1)]
+    rooms = [shared_room(low, region), budget]
+    if rows and low.partition.waves < low.target.simds:  # else lanes fetch rows with all SIMDs at work
+        rooms.insert(1, low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top)
+    attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 for d in range(depth, 0, -1)]
     if low.choices.stages:
         attempts = [(depth, budget)]
     plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
+    while problem is not None and (gathered := [n for n in reads if n.id in low.row_tiles]):
+        # A gather does without: lanes fetch what they need themselves.
+        spared = max(gathered, key=lambda n: tile_bytes(low, n))
+        reads.remove(spared)
+        del low.row_tiles[spared.id]
+        if not reads:
+            return
+        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
     while problem is not None and not loop and (spared := _straight(low, reads)) is not None:
         reads.remove(spared)
         if not reads:
@@ -62,6 +81,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             if problem is None and _fit(low, found, deeper, budget):
                 plans, depth = found, deeper
                 break
+    low.placing |= only_for_rows(low, low.row_tiles)
     copies = [s for s in plans if s.copied_by is None]
     if any(s.direct is not None for s in plans) and not low.shared_top:
         low.shared_top = low_gap(low, sum(s.place.bytes for s in copies) * depth)
@@ -121,7 +141,8 @@ def _planned(
     def plan(n: Node, left: int, others: Sequence[Node] = ()) -> Staged:
         return plan_staged(
             n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
-            direct, trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+            False if n.id in low.row_tiles and low.target.copy_linear else direct,
+            trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
             others=[low.layout(x) for x in others],
         )  # fmt: skip
 
@@ -162,7 +183,8 @@ def _rounded(s: Staged, depth: int) -> int:
 
 def _same(low: Lowering, region: Region, reads: Sequence[Node]) -> list[list[Node]]:
     """Reads of a loop that have the same elements. Not what matrix instructions read themselves, nor units."""
-    return same_reads(region, [n for n in reads if n.id not in low.matrix_uses and low.units(n) is None])
+    own = [n for n in reads if n.id not in low.matrix_uses and n.id not in low.row_tiles and low.units(n) is None]
+    return same_reads(region, own)
 
 
 def _one_copy_or_more(
@@ -254,6 +276,10 @@ def beside(low: Lowering, region: Region, reads: Sequence[Node], read: Node, dep
     return Trip(products, shared, depth)
 
 
+NARROW = 8
+"""Bytes of a lane's load of gathered elements below which a single wave brings the rows to shared memory."""
+WIDE = 16
+"""Bytes of a load as wide as any copy."""
 GAP = 1024
 """Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
 address, and eight steps along a row of 128 bytes are immediates."""
@@ -318,7 +344,7 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     if not isinstance(space, AddressSpace) and space is not None:
         space = low.graph.subs.get(space, space)
     if not is_tile(low.graph, n):
-        return False
+        return _wants_rows(low, n, space) is not None
     unit = low.units(n)
     if unit is not None and unit.atom:
         return True
@@ -332,6 +358,39 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
         return False
     return contraction_fed(low, n) is not None and low.partition.waves > 1
+
+
+def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:
+    """A gather of whole rows that goes through shared memory: when the user says so, or when it feeds a matrix
+    instruction and several waves need the same rows, or lanes would have to fetch them in narrow pieces. Not beside
+    warpgroups' products: whoever copies for them knows tiles only."""
+    asked = space is AddressSpace.SHARED
+    if space is AddressSpace.GLOBAL or not (asked or contraction_fed(low, n) is not None):
+        return None
+    bulk = low.strategy is not None and low.strategy.bulk
+    if bulk or any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
+        return None
+    rows = gathered_rows(low, n)
+    return rows if rows is not None and (asked or _better_staged(low, n, rows.info)) else None
+
+
+def _better_staged(low: Lowering, n: Node, info: ArrayInfo) -> bool:
+    """Whether rows had better be copied to shared memory than fetched by each lane that needs a part of them. Copies of
+    less than a word would hold more registers than what lanes fetch. Where a lane's loads are as wide as copies that
+    only saves what several waves fetch, and it takes room from workgroups beside: it pays where those loads keep
+    memory's unit busy for half of the time that the products take."""
+    layout = low.layout(n)
+    extents = tile_extents(layout, memory_order(info, layout), low.plans)
+    if copy_vector(info, extents, low.plans) * info.elsize < 4:
+        return False
+    width, groups, _ = mapped_groups(low, n, layout, False)
+    size = width * info.elsize
+    if size < NARROW or low.partition.waves == 1:
+        return size < NARROW
+    if size < WIDE or not low.target.copy_linear:
+        return True
+    _, clocks, _ = low.unit_cost("load.global", size)
+    return 2 * len(groups) * clocks >= product_clocks(low, low.region_of(n))
 
 
 def contraction_fed(low: Lowering, n: Node) -> str | None:
