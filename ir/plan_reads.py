@@ -59,9 +59,9 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
     while problem is not None and (gathered := [n for n in reads if n.id in low.row_tiles]):
         # A gather does without: lanes fetch what they need themselves.
-        spared = max(gathered, key=lambda n: tile_bytes(low, n))
-        reads.remove(spared)
-        del low.row_tiles[spared.id]
+        largest = max(gathered, key=lambda n: tile_bytes(low, n))
+        reads.remove(largest)
+        del low.row_tiles[largest.id]
         if not reads:
             return
         plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)

@@ -302,3 +302,72 @@ def test_what_the_kernel_writes_is_not_staged(what: str, target: str) -> None:
     given = [a, x, numbers, fresh, np.zeros((32, 32), np.float32)]
     compiled = agree(kernel, given, target)
     assert "x" not in compiled.kernel_ir.shared_names
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_loops_around(target: str) -> None:
+    """Numbers that the outer loop changes are settled in front of the inner one each time; a loop of its own ends."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 32, 0), wd.WaveConstraint(M, 16), wd.TilingConstraint(B, 1),
+            wd.TilingConstraint(K, 32),
+        ],
+        subs={N: 32},
+    )  # fmt: skip
+    def kernel(
+        x: wd.Memory[V, K, wd.SHARED, wd.f16], ids: wd.Memory[B, M, wd.i32], w: wd.Memory[B, N, K, wd.f16],
+        out: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(B, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def outer(acc):
+            expert = wd.tile_start(B)
+            rows = wd.read(ids, mapping=wd.IndexMapping((M,), {B: expert}))
+
+            @wd.iterate(K, init_args=[acc])
+            def inner(acc):
+                mine = wd.read(x, mapping=wd.IndexMapping((M, K), {V: rows}))
+                return wd.mma(mine, wd.read(w, mapping=wd.IndexMapping((N, K), {B: expert})), acc)
+
+            return inner
+
+        wd.write(outer, out)
+
+    x, w = small((37, 96), np.float16), small((3, 32, 96), np.float16)
+    ids = rng.integers(-2, 40, (3, 50)).astype(np.int32)
+    out = np.zeros((50, 32), np.float32)
+    compiled = kernel.compile(x, ids, w, out, target=target)
+    compiled.emulate(x, ids, w, out)
+    want = sum(rows_of(x, ids[e]) @ w[e].astype(np.float32).T for e in range(3))
+    np.testing.assert_array_equal(out, want)
+    staged(compiled, "x")
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_in_a_loop_that_ends_by_itself(target: str) -> None:
+    """Its passes fill one tile again and again; numbers that it carries do not run ahead."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(T, 32, 0), wd.WaveConstraint(T, 16)], subs={N: 32, K: 32}
+    )  # fmt: skip
+    def kernel(
+        x: wd.Memory[V, K, wd.SHARED, wd.f16], y: wd.Memory[V, K, wd.SHARED, wd.f16],
+        ids: wd.Memory[T, wd.i32], w: wd.Memory[N, K, wd.f16],
+        passes: wd.Scalar[wd.i32], out: wd.Memory[T, N, wd.f32],
+    ):  # fmt: skip
+        def step(i, acc):
+            number = wd.read(ids)
+            acc = wd.mma(wd.read(x, mapping=wd.IndexMapping((T, K), {V: number})), wd.read(w), acc)
+            shifted = wd.read(y, mapping=wd.IndexMapping((T, K), {V: number + i}))
+            return i + 1, wd.mma(shifted, wd.read(w), acc)
+
+        _, acc = wd.while_loop(
+            lambda i, acc: i < passes, step, [wd.Register[wd.i32](0), wd.Register[T, N, wd.f32](0.0)]
+        )
+        wd.write(acc, out)
+
+    x, y, w = small((41, 32), np.float16), small((41, 32), np.float16), small((32, 32), np.float16)
+    ids = rng.integers(-2, 43, 50).astype(np.int32)
+    compiled = agree(kernel, [x, y, ids, w, np.int32(3), np.zeros((50, 32), np.float32)], target)
+    staged(compiled, "x")
+    assert "y" not in compiled.kernel_ir.shared_names
