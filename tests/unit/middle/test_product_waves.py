@@ -133,8 +133,8 @@ def test_registers_are_counted_where_most_of_them_are_held() -> None:
 
 
 def test_what_a_result_meets_before_it_is_stored_counts_for_nothing() -> None:
-    """It is read and added part by part. (Parts of sums that workgroups share were counted beside a warpgroup's own 128,
-    and the loop that adds them: more than the 255 that there are, so the products went to warps, which have too few.)"""
+    """It is read and added part by part. (Parts of sums that workgroups share were counted beside the sums of a
+    warpgroup and of the loop that adds them: the products went to warps, which have too few registers.)"""
 
     @wd.wave(ROWS)
     def kernel(
