@@ -113,8 +113,8 @@ def mma_plan(
         step_bits, order = scaled_steps(atom, wk)
         blocks = [str(scale_dim(node, p, k)) for p in ((factors(node)[::-1]) if swap else factors(node))]
         scales = (
-            scale_layout(atom, atom.m, am_name, wam, blocks[0], wk, step_bits, target),
-            scale_layout(atom, atom.n, an_name, wan, blocks[1], wk, step_bits, target),
+            scale_layout(atom, "M", am_name, wam, blocks[0], wk, step_bits, target),
+            scale_layout(atom, "N", an_name, wan, blocks[1], wk, step_bits, target),
         )
     else:
         step_bits = wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0

@@ -30,12 +30,13 @@ def scaled_steps(atom: MmaAtom, wk: int) -> tuple[int, tuple[int, ...]]:
 
 
 def scale_layout(
-    atom: MmaAtom, size: int, name: str, wave: int, block_dim: str, wk: int, steps: int, target: Target
+    atom: MmaAtom, port: str, name: str, wave: int, block_dim: str, wk: int, steps: int, target: Target
 ) -> Layout:
-    """How one operand's scales are held: lane l has those of row l % size, of block l // size of every step."""
-    lanes = target.lane_bits
+    """How the scales of operand `port`, "M" or "N", are held: a lane has those of the row of its elements, of block
+    l // size of every step."""
+    lanes, size = target.lane_bits, atom.m if port == "M" else atom.n
     low = size.bit_length() - 1
-    rows = " ".join(f"l{i}" for i in range(low))
+    rows = (atom.a if port == "M" else atom.b)[port]
     blocks = [f"e{i}" for i in range(steps)] + [f"l{i}" for i in range(low, lanes)]
     inner = named_bits({"M": rows, "K": " ".join(blocks)}, {"M": name or "_m", "K": block_dim}, target)
     count, count_k = -(-wave // size), -(-wk // (atom.k << steps))

@@ -182,3 +182,36 @@ def test_plain_products_of_small_floats(a: wd.DType, b: wd.DType, oracle: Callab
     assert report.instructions["v_mfma_f32_16x16x128_f8f6f4"]
     assert (np.abs(c - left @ right.T) <= 168 * 2.0**-24 * (np.abs(left) @ np.abs(right).T)).all()
     products.assemble(compiled, oracle)
+
+
+@pytest.mark.parametrize("result", [wd.f16, wd.bf16, wd.f8e4m3], ids=str)
+@pytest.mark.parametrize("dtype", MX, ids=str)
+def test_narrow_results(dtype: wd.DType, result: wd.DType) -> None:
+    """Rows of an operand are renumbered where that makes stores wider: the scales were those of the rows by their own
+    number, so products for results of 16 and 8 bits were wrong throughout."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)])
+    def kernel(
+        a: wd.Memory[M, K, dtype], a_scale: wd.Memory[M, K / 32, wd.f8e8m0], b: wd.Memory[N, K, dtype],
+        b_scale: wd.Memory[N, K / 32, wd.f8e8m0], c: wd.Memory[M, N, result],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.scaled_mma(wd.read(a), wd.read(a_scale), wd.read(b), wd.read(b_scale), acc)
+
+        wd.write(wd.cast(loop, result), c)
+
+    rng = np.random.default_rng(11)
+    for m, n in ((64, 64), (33, 70), (70, 6)):
+        a, a_value = packed.operand(rng, dtype, (m, 96))
+        b, b_value = packed.operand(rng, dtype, (n, 96))
+        (a_scale, a_factor), (b_scale, b_factor) = (packed.scales(rng, (rows, 3)) for rows in (m, n))
+        left, right = a_value * np.repeat(a_factor, 32, axis=1), b_value * np.repeat(b_factor, 32, axis=1)
+        got, meant = np.zeros((2, m, n), result.storage)
+        kernel.evaluate(a, a_scale, b, b_scale, meant)
+        kernel.compile(a, a_scale, b, b_scale, got, target="gfx950").emulate(a, a_scale, b, b_scale, got)
+        step = {wd.f16: 2.0**-10, wd.bf16: 2.0**-7, wd.f8e4m3: 2.0**-3}[result]
+        wide, bound = meant.astype(np.float64), 1e-5 * (np.abs(left) @ np.abs(right).T)
+        finite = np.isfinite(wide)
+        error = np.abs(np.where(finite, got.astype(np.float64), 0.0) - np.where(finite, wide, 0.0))
+        assert (error <= step * (np.abs(wide) + 1e-3) + bound)[finite].all()
