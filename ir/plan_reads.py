@@ -51,17 +51,18 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     weight = trips if trips is not None and trips > 0 else 16
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     rooms = [shared_room(low, region), budget]
-    if rows and low.partition.waves < low.target.simds:  # else lanes fetch rows with all SIMDs at work
-        rooms.insert(1, low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top)
+    if rows and low.partition.waves < low.target.simds:  # lanes that fetch rows themselves leave no SIMD idle
+        each = low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top
+        rooms = [min(rooms[0], each), each, budget]
     attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 for d in range(depth, 0, -1)]
     if low.choices.stages:
         attempts = [(depth, budget)]
     plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
     while problem is not None and (gathered := [n for n in reads if n.id in low.row_tiles]):
         # A gather does without: lanes fetch what they need themselves.
-        spared = max(gathered, key=lambda n: tile_bytes(low, n))
-        reads.remove(spared)
-        del low.row_tiles[spared.id]
+        largest = max(gathered, key=lambda n: tile_bytes(low, n))
+        reads.remove(largest)
+        del low.row_tiles[largest.id]
         if not reads:
             return
         plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)

@@ -14,6 +14,7 @@ import pytest
 from agree import agree
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 T, V, N, K, M, D, E, P, S, Q, B = wd.symbols("T V N K M D E P S Q B")
 CHIPS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
@@ -329,3 +330,81 @@ def test_numbers_that_are_computed_from_floats(dtype: str, target: str) -> None:
     y = np.zeros((64, 64), np.float32)
     kernel.compile(a, table, y, target=target).emulate(a, table, y)
     np.testing.assert_array_equal(y, a.astype(np.float32) @ table[rows].T.astype(np.float32))
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_loops_around(target: str) -> None:
+    """Numbers that the outer loop changes are settled in front of the inner one each time; a loop of its own ends."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 32, 0), wd.WaveConstraint(M, 16), wd.TilingConstraint(B, 1),
+            wd.TilingConstraint(K, 32),
+        ],
+        subs={N: 32},
+    )  # fmt: skip
+    def kernel(
+        x: wd.Memory[V, K, wd.SHARED, wd.f16], ids: wd.Memory[B, M, wd.i32], w: wd.Memory[B, N, K, wd.f16],
+        out: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(B, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def outer(acc):
+            expert = wd.tile_start(B)
+            rows = wd.read(ids, mapping=wd.IndexMapping((M,), {B: expert}))
+
+            @wd.iterate(K, init_args=[acc])
+            def inner(acc):
+                mine = wd.read(x, mapping=wd.IndexMapping((M, K), {V: rows}))
+                return wd.mma(mine, wd.read(w, mapping=wd.IndexMapping((N, K), {B: expert})), acc)
+
+            return inner
+
+        wd.write(outer, out)
+
+    x, w = small((37, 96), np.float16), small((3, 32, 96), np.float16)
+    ids = rng.integers(-2, 40, (3, 50)).astype(np.int32)
+    out = np.zeros((50, 32), np.float32)
+    compiled = kernel.compile(x, ids, w, out, target=target)
+    compiled.emulate(x, ids, w, out)
+    want = sum(rows_of(x, ids[e]) @ w[e].astype(np.float32).T for e in range(3))
+    np.testing.assert_array_equal(out, want)
+    staged(compiled, "x")
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_in_a_loop_that_ends_by_itself(target: str) -> None:
+    """Its passes fill one tile again and again; numbers that it carries do not run ahead."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(T, 32, 0), wd.WaveConstraint(T, 16)], subs={N: 32, K: 32}
+    )  # fmt: skip
+    def kernel(
+        x: wd.Memory[V, K, wd.SHARED, wd.f16], y: wd.Memory[V, K, wd.SHARED, wd.f16],
+        ids: wd.Memory[T, wd.i32], w: wd.Memory[N, K, wd.f16],
+        passes: wd.Scalar[wd.i32], out: wd.Memory[T, N, wd.f32],
+    ):  # fmt: skip
+        def step(i, acc):
+            number = wd.read(ids)
+            acc = wd.mma(wd.read(x, mapping=wd.IndexMapping((T, K), {V: number})), wd.read(w), acc)
+            shifted = wd.read(y, mapping=wd.IndexMapping((T, K), {V: number + i}))
+            return i + 1, wd.mma(shifted, wd.read(w), acc)
+
+        _, acc = wd.while_loop(
+            lambda i, acc: i < passes, step, [wd.Register[wd.i32](0), wd.Register[T, N, wd.f32](0.0)]
+        )
+        wd.write(acc, out)
+
+    x, y, w = small((41, 32), np.float16), small((41, 32), np.float16), small((32, 32), np.float16)
+    ids = rng.integers(-2, 43, 50).astype(np.int32)
+    compiled = agree(kernel, [x, y, ids, w, np.int32(3), np.zeros((50, 32), np.float32)], target)
+    staged(compiled, "x")
+    assert "y" not in compiled.kernel_ir.shared_names
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_a_single_wave_leaves_room_for_others(target: str) -> None:
+    """Four stages of 64 keys and values took 128 KiB for one warp: a unit had one of four SIMDs at work."""
+    compiled = paged(16, 64, 1).compile(target=target, subs={M: 64, N: 1024, D: 128, E: 128, P: 64, S: 16, Q: 64, B: 2})
+    staged(compiled, "vc")
+    chip = get_target(target)
+    assert chip.occupancy(1, compiled.kernel_ir.shared_bytes, chip.wave_size) >= (1 if chip.vendor == "amd" else 4)
