@@ -51,8 +51,9 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     weight = trips if trips is not None and trips > 0 else 16
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     rooms = [shared_room(low, region), budget]
-    if rows and low.partition.waves < low.target.simds:  # else lanes fetch rows with all SIMDs at work
-        rooms.insert(1, low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top)
+    if rows and low.partition.waves < low.target.simds:  # lanes that fetch rows themselves leave no SIMD idle
+        each = low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top
+        rooms = [min(rooms[0], each), each, budget]
     attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 for d in range(depth, 0, -1)]
     if low.choices.stages:
         attempts = [(depth, budget)]

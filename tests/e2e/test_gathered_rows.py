@@ -14,6 +14,7 @@ import pytest
 from agree import agree
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 T, V, N, K, M, D, E, P, S, Q, B = wd.symbols("T V N K M D E P S Q B")
 CHIPS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
@@ -371,3 +372,12 @@ def test_in_a_loop_that_ends_by_itself(target: str) -> None:
     compiled = agree(kernel, [x, y, ids, w, np.int32(3), np.zeros((50, 32), np.float32)], target)
     staged(compiled, "x")
     assert "y" not in compiled.kernel_ir.shared_names
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_a_single_wave_leaves_room_for_others(target: str) -> None:
+    """Four stages of 64 keys and values took 128 KiB for one warp: a unit had one of four SIMDs at work."""
+    compiled = paged(16, 64, 1).compile(target=target, subs={M: 64, N: 1024, D: 128, E: 128, P: 64, S: 16, Q: 64, B: 2})
+    staged(compiled, "vc")
+    chip = get_target(target)
+    assert chip.occupancy(1, compiled.kernel_ir.shared_bytes, chip.wave_size) >= (1 if chip.vendor == "amd" else 4)
