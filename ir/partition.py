@@ -284,7 +284,7 @@ def _wave_tiles(
     `limit` at the most."""
     dims = tiles.dims
     multiples = {d: target.tile_rows for n in matrix for d in n.dims}
-    multiples |= {d: resolved.vector(d) for d in dims if resolved.vector(d) is not None}
+    multiples |= {d: size for d in dims if (size := resolved.vector(d)) is not None}
     if resolved.hardware.waves_per_block is not None:
         wanted = 1
     elif matrix:
