@@ -114,6 +114,7 @@ def parser() -> argparse.ArgumentParser:
 
     run = kernel_command("run", _run, "launch a kernel on random arguments and compare with the graph evaluator")
     run.add_argument("--device", help="cuda:0, hip:0 or emulator:gfx950 (default: WAVEDSL_DEVICE, a GPU, the emulator)")
+    run.add_argument("--target", help=argparse.SUPPRESS)
     with_arguments(run)
 
     emulate = kernel_command("emulate", _emulate, "execute a kernel's text on the emulator and report what it finds")
@@ -154,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
 
     bench = kernel_command("bench", _bench, "time a kernel's launches")
     bench.add_argument("--device", help="as for run; times on an emulator say nothing of a chip")
+    bench.add_argument("--target", help=argparse.SUPPRESS)
     bench.add_argument("--repeat", type=int, default=20, help="launches that are timed (default 20)")
     with_arguments(bench)
 
@@ -220,12 +222,23 @@ def _compile(options: Any) -> int:
     return 0
 
 
+def _device(options: Any) -> Any:
+    """The device that --device names, or the default one. LaunchError for --target, which names no device."""
+    from wavedsl.runtime import devices
+
+    if options.target is not None:
+        raise LaunchError(
+            f"--target {options.target} names a chip, and a launch takes a device",
+            hint=f"--device emulator:{options.target}, or the number of a GPU: --device cuda:0, --device hip:0",
+        )
+    return devices.parse(options.device) if options.device else devices.default()
+
+
 def _run(options: Any) -> int:
     from wavedsl.reports import errors
-    from wavedsl.runtime import devices
     from wavedsl.runtime.launch import launch
 
-    device = devices.parse(options.device) if options.device else devices.default()
+    device = _device(options)
     kernel, subs, arguments = _kernel_and_arguments(options, device.target)
     compiled = kernel.compile(**arguments, target=device.target, subs=subs)
     want = _evaluated(kernel, subs, arguments)
@@ -336,13 +349,12 @@ def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
 
 
 def _bench(options: Any) -> int:
-    from wavedsl.runtime import devices
     from wavedsl.runtime.launch import launch
     from wavedsl.testing import bench_compiled
 
     if options.repeat < 1:
         raise LaunchError(f"--repeat {options.repeat} times no launch", hint="a number of launches from 1 on")
-    device = devices.parse(options.device) if options.device else devices.default()
+    device = _device(options)
     kernel, subs, arguments = _kernel_and_arguments(options, device.target)
     compiled = kernel.compile(**arguments, target=device.target, subs=subs)
     values = list(arguments.values())

@@ -85,6 +85,12 @@ def test_run_and_bench(capsys, kernels, monkeypatch):
     assert status == 0 and "median" in out and "of 2 (emulation" in out
 
 
+@pytest.mark.parametrize("name", ["run", "bench"])
+def test_a_launch_takes_a_device(capsys, kernels, name):
+    status, _, err = command(capsys, name, kernels, "--subs", SIZES, "--target", "gfx950")
+    assert status != 0 and "--target gfx950 names a chip" in err and "--device emulator:gfx950" in err
+
+
 def test_inspect_shows_every_form(capsys, kernels):
     base = ["inspect", kernels, "--subs", SIZES, "--target", "gfx942"]
     expected = {

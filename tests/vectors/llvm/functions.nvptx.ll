@@ -821,4 +821,30 @@ define ptx_kernel void @ge_i64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, p
   ret void
 }
 
+define ptx_kernel void @le_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
+  %y = load float, ptr addrspace(1) %ay
+  %c = fcmp ole float %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @ge_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid
+  %x = load double, ptr addrspace(1) %ax
+  %ay = getelementptr double, ptr addrspace(1) %in_y, i32 %tid
+  %y = load double, ptr addrspace(1) %ay
+  %c = fcmp oge double %x, %y
+  %r = zext i1 %c to i32
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
 attributes #0 = { "amdgpu-implicitarg-num-bytes"="0" }

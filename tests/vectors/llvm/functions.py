@@ -255,6 +255,8 @@ FUNCTIONS = (
     _compare("ge", "u64", "uge", lambda x, y: x >= y),
     _compare("le", "i64", "sle", lambda x, y: x <= y),
     _compare("ge", "i64", "sge", lambda x, y: x >= y),
+    _compare("le", "f32", "ole", lambda x, y: x <= y),
+    _compare("ge", "f64", "oge", lambda x, y: x >= y),
 )  # fmt: skip
 
 
