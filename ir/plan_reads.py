@@ -54,7 +54,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if rows and low.partition.waves < low.target.simds:  # lanes that fetch rows themselves leave no SIMD idle
         each = low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top
         rooms = [min(rooms[0], each), each, budget]
-    attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 for d in range(depth, 0, -1)]
+    attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 or b == budget for d in range(depth, 0, -1)]
     if low.choices.stages:
         attempts = [(depth, budget)]
     plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)

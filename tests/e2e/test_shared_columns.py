@@ -251,3 +251,27 @@ def test_a_narrow_product_is_no_longer_repeated(rank: int, target: str) -> None:
     shapes = ((130, 64), (140, 64), (rank, 64), (140, rank))
     x, w, a, b = (rng.integers(-1, 2, s).astype(np.float16) for s in shapes)
     agree(lora, [x, w, a, b, np.zeros((130, 140), np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_operand_behind_loops_that_take_all_shared_memory(target: str) -> None:
+    """With nothing left for it no plan was tried at all: an UnboundLocalError."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 16)])
+    def kernel(
+        a: wd.Memory[F, K, wd.f32], b: wd.Memory[N, F, wd.f32], hidden: wd.Memory[M, F, wd.f32],
+        y: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, F, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.Register[M, K, wd.f32](1.0), wd.read(a), acc)
+
+        wd.write(loop, hidden)
+        wd.write(wd.mma(wd.Register[M, F, wd.f32](2.0), wd.read(b)), y)
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((384, 20), (9, 384)))
+    hidden, y = np.zeros((5, 384), np.float32), np.zeros((5, 9), np.float32)
+    kernel.compile(a, b, hidden, y, target=target).emulate(a, b, hidden, y)
+    np.testing.assert_array_equal(hidden, np.tile(a.sum(1), (5, 1)))
+    np.testing.assert_array_equal(y, np.tile(2 * b.sum(1), (5, 1)))
