@@ -107,7 +107,7 @@ def _cut(program: Program, number: int, way: int) -> bool:
     if way == 1 and target.kind == "iterate" and "," in target.head:
         target.head = target.head.split(",")[0]
         return True
-    if way == 6 and target.kind == "iterate":  # one trip
+    if way == 6 and target.kind in ("iterate", "while"):  # one trip
         first = [Let(name, kind, start) for name, kind, start in target.carried]
         region[at : at + 1] = [*first, *target.bodies[0]]
         for (name, _), value in zip(target.names, target.yields[0]):
@@ -124,7 +124,17 @@ def _cut(program: Program, number: int, way: int) -> bool:
 
 
 def _write_operand(program: Program, write: Do, which: int) -> bool:
-    """Writes what the written value was computed from, in its own dtype and dimensions."""
+    """Writes what the written value was computed from, in its own dtype and dimensions; the same of assertions."""
+    asserted = re.match(r"wd\.device_assert\(small\((v\d+)\)", write.text)
+    if asserted:
+        value = asserted[1]
+        made = next((s.text for s in statements(program.body) if isinstance(s, Let) and s.name == value), "")
+        types = _types(program)
+        operands = [v for v in VARIABLE.findall(made) if v in types and types[v].dtype != "i1" and types[v].dims]
+        if which >= len(operands):
+            return False
+        write.text = re.sub(rf"\b{value}\b", operands[which], write.text)
+        return True
     found = re.match(r"wd\.write\(.*?(v\d+).*?, (a\d+)", write.text)
     if not found:
         return False
