@@ -269,8 +269,10 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
     held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     unmapped = unmapped_dims(graph)
     for d in _used_dims(graph):
-        r = resolved.uncut(d) if d in unmapped else resolved[d]
-        base = None if d in unmapped else _base_of(d, resolved)
+        base = _base_of(d, resolved)
+        if d in unmapped and base is not None and base[1].denominator > 1:  # `K / 32`, which only mappings count along
+            base = None
+        r = resolved.uncut(d) if base is None and d in unmapped else resolved[d]
         if base is not None:
             found.derived[d] = base
         plan = found.dims[d] = _unshared(d, r, held, unmapped)
