@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, factors
 from wavedsl.ir.mma_dims import product_dims
-from wavedsl.ir.register_file import ADDRESSES, compute_room, held_words, staged_reads, wave_room
+from wavedsl.ir.register_file import ADDRESSES, compute_room, held_words, staged_reads, tile_bytes, wave_room
 from wavedsl.ir.target import VECTOR_BYTES, Target
 
 if TYPE_CHECKING:
@@ -185,7 +185,8 @@ class _Work:
     def _fetched(self) -> set[int]:
         """Reads outside of loops that waves fetch themselves, because shared memory has no room for their tiles beside
         those of loops; largest first."""
-        sizes = {n.id: self._bytes(n) for n in self.graph.all_nodes() if n.id in self.staged}
+        tiles = {d: plan.tile for d, plan in self.partition.dims.items()}
+        sizes = {n.id: tile_bytes(n, tiles) for n in self.graph.all_nodes() if n.id in self.staged}
         outside = [n.id for n in self.graph.region.nodes if n.id in self.staged]
         found: set[int] = set()
         for number in sorted(outside, key=lambda i: (-sizes[i], i)):
@@ -193,10 +194,6 @@ class _Work:
                 break
             found.add(number)
         return found
-
-    def _bytes(self, n: Node) -> int:
-        dims = self.partition.dims
-        return prod(dims[d].tile for d in n.dims) * n.dtype.bits // 8
 
     def held(self, shares: Mapping[Any, Share], whole: bool = False) -> int:
         """Registers of values. `whole`: with all of what waves fetch themselves at a time."""

@@ -148,4 +148,9 @@ def staged_reads(graph: Graph) -> set[int]:
     return found
 
 
-__all__ = ["compute_room", "held_words", "staged_reads", "wave_room"]
+def tile_bytes(n: Node, tiles: Mapping[Any, int]) -> int:
+    """Shared memory that a workgroup's tile of a read takes at the least. `tiles`: elements of each dimension."""
+    return prod(tiles[d] for d in n.dims) * n.dtype.bits // 8
+
+
+__all__ = ["compute_room", "held_words", "staged_reads", "tile_bytes", "wave_room"]

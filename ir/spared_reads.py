@@ -11,13 +11,12 @@ memory, no array that the user wants there, no elements that are unpacked on the
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import prod
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.partition import Partition
-from wavedsl.ir.register_file import staged_reads
+from wavedsl.ir.register_file import staged_reads, tile_bytes
 from wavedsl.ir.symbols import AddressSpace
 
 
@@ -35,7 +34,8 @@ def next_spared(
     ]
     if not free:
         return None
-    largest = max(free, key=lambda n: (_bytes(n, partition), -n.id))
+    tiles = {d: plan.tile for d, plan in partition.dims.items()}
+    largest = max(free, key=lambda n: (tile_bytes(n, tiles), -n.id))
     return frozenset({*spared, largest.id})
 
 
@@ -44,10 +44,6 @@ def _asked(graph: Graph, n: Node) -> bool:
     argument = graph.argument(n.attrs["memory"])
     space: Any = argument.address_space
     return graph.subs.get(space, space) is AddressSpace.SHARED or argument.dtype.packed
-
-
-def _bytes(n: Node, partition: Partition) -> int:
-    return prod(partition.dims[d].tile for d in n.dims) * n.dtype.bits // 8
 
 
 __all__ = ["next_spared"]
