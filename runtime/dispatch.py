@@ -27,6 +27,8 @@ from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, s
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
+from wavedsl.runtime.tensor_guard import guard_of
+from wavedsl.runtime.ways import Ways
 from wavedsl.runtime.workspace import ROOMS, TICKETS, need_of
 from wavedsl.runtime.workspace import of as workspaces_of
 
@@ -34,6 +36,10 @@ PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
 KEPT_MAPS = 256
 """Tensor maps that a plan remembers per array."""
+RECENT = 4
+"""Plans that are tried before a key is made, for arrays that one call can compare with those of an earlier call."""
+RENEWED = 16
+"""Of so many calls whose plan was not among those, one has its own put there instead of the oldest."""
 ALIGNMENT_KEY = 15
 """Bits of an address that a plan depends on: its alignment."""
 ADDRESS_BITS = 48
@@ -48,6 +54,7 @@ class Reader:
     object has them and `geometry` as numbers, strides in bytes of elements of `{size}`. `pointer` gives the address,
     `stream` the stream that the array names itself (None if it may name none). `ordered`: memory of this class goes
     back to its allocator in the order of the current stream. `export` is what keeps the memory alive beside the array.
+    `guarded`: `tensor_guard` compares such arrays.
     """
 
     shape: tuple[str, str]
@@ -58,6 +65,7 @@ class Reader:
     stream: str = ""
     ordered: bool = False
     export: str = ""
+    guarded: bool = False
 
 
 TORCH = Reader(
@@ -67,6 +75,7 @@ TORCH = Reader(
     ("{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
     "{x}.data_ptr()",
     ordered=True,
+    guarded=True,
 )
 CUPY = Reader(
     ("{x}.shape", "{x}.strides"),
@@ -127,7 +136,7 @@ class Dispatch:
 
     def __init__(self, buckets: Mapping[Any, Sequence[int]] | None = None) -> None:
         self._buckets = buckets
-        self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
+        self.ways = Ways()
         self._written: dict[tuple[type, ...], _Way] = {}
         self._writing = threading.Lock()
 
@@ -237,11 +246,17 @@ class _Way:
             "number": arrays.device_number,
             **dlpack.NAMES,
             "further": self._further,
+            "recent": (),
+            "seen": self._seen,
+            **{f"T{i}": kind for i, kind in enumerate(classes)},
         }
+        self._guarded = all(reader.guarded for _, reader in self._readers)
+        self._guards: dict[Any, Callable[..., bool] | None] = {}
+        self._unlike = 0
         self._first: list[str] = []
         geometry: list[str] = []
         shapes: list[str] = []
-        key = ["(context := current())"]
+        key = ["context"]
         for i, reader in self._readers:
             storage = declared[i].dtype.storage
             spelled = {"x": f"a{i}", "i": i, "size": storage.itemsize}
@@ -333,7 +348,20 @@ class _Way:
     def _remember(self, key: tuple[Any, ...], plan: tuple[Any, ...]) -> None:
         if len(self.plans) >= PLANS:
             self.plans.clear()
+            self._guards.clear()
         self.plans[key] = plan
+
+    def _seen(self, key: tuple[Any, ...], context: int, plan: tuple[Any, ...], *guarded: Any) -> None:
+        """Have later calls try `plan`, which was found by its key, before they make one."""
+        self._unlike += 1
+        recent = self._names["recent"]
+        if self._unlike > RECENT and self._unlike % RENEWED:
+            return
+        check = self._guards.get(key)
+        if check is None or not check(*guarded):  # torch's modes, which a key does not have, count for its guards
+            check = self._guards[key] = guard_of(guarded)
+        if check is not None:
+            self._names["recent"] = ((check, context, plan), *recent[: RECENT - 1])
 
     def _blocks_of(
         self, params: Sequence[Param], call: Any, driver: Driver, function: Any, context: int
@@ -423,6 +451,23 @@ class _Way:
         """Write `key` and `run`, with all branches."""
         given = ", ".join(f"a{i}" for i in range(len(self._classes)))
         first = "\n        ".join(self._first) or "pass"
+        others = " or ".join(f"type(a{i}) is not T{i}" for i in range(len(self._classes))) or "False"
+        find = f"""key = ({self._key},)
+        plan = plans.get(key)
+        if plan is None:
+            plan = further(key, {self._geometry})"""
+        if self._guarded:
+            guarded = ", ".join(f"a{i}" for i, _ in self._readers)
+            bits = " | ".join(f"p{i}" for i, _ in self._readers)
+            found = find.replace("\n", "\n    ")
+            find = f"""aligned = not ({bits}) & {ALIGNMENT_KEY}
+        for check, there, plan in recent if aligned else ():
+            if there == context and check({guarded}):
+                break
+        else:
+            {found}
+            if aligned:
+                seen(key, context, plan, {guarded})"""
         sizes = "".join(f"n{i}, " for i, _ in self._readers)
         used = "".join(f"a{i}, " for i, _ in self._readers)
         exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
@@ -439,16 +484,19 @@ class _Way:
         branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
         source = f"""
 def read({given}):
+        context = current()
         {first}
         return ({self._key},), ({self._geometry},)
 
 def way({given}):
+    if {others}:
+        return False
     loan = None
     try:
         {first}
-        key = ({self._key},)
-        plan = plans.get(key)
-        form, idle, make, now, held, grid, {sizes}rest = plan if plan is not None else further(key, {self._geometry})
+        context = current()
+        {find}
+        form, idle, make, now, held, grid, {sizes}rest = plan
         {stream}
         {branches}
         else:  # written after this way
