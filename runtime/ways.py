@@ -1,7 +1,7 @@
 """The short ways of one kernel (`dispatch`), as a call looks them up: the one that was taken last, then by classes.
 
-A way is a function of a call's arguments: it launches and gives True, or it does nothing and gives False, as it does for
-arguments of other classes than its own.
+A way is a function of a call's arguments: it launches and gives True, or it does nothing and gives False, which is what
+it does for arguments of other classes than its own.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import ctypes
 import struct
 import types
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -172,7 +172,7 @@ class Tensor:
 class TensorGuards:
     """As `torch._C._dynamo.guards.TensorGuards`: whether tensors are what those were that it was made of."""
 
-    made: list[TensorGuards] = []
+    made: ClassVar[list[TensorGuards]] = []
 
     def __init__(self, *tensors: Tensor, dynamic_dims_sizes: Any, dynamic_dims_strides: Any):
         assert [list(x.shape) for x in tensors] == dynamic_dims_sizes
