@@ -36,10 +36,14 @@ PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
 KEPT_MAPS = 256
 """Tensor maps that a plan remembers per array."""
+KEPT_PLACES = 256
+"""Addresses of all arrays, taken together, that a plan remembers to have been looked at."""
 RECENT = 4
 """Plans that are tried before a key is made, for arrays that one call can compare with those of an earlier call."""
 RENEWED = 16
 """Of so many calls whose plan was not among those, one has its own put there instead of the oldest."""
+_PLACES = 5
+"""Where a plan has the addresses that were looked at."""
 ALIGNMENT_KEY = 15
 """Bits of an address that a plan depends on: its alignment."""
 ADDRESS_BITS = 48
@@ -238,6 +242,8 @@ class _Way:
         self._classes = classes
         self._where = where
         self._forms: dict[Any, int] = {}
+        self._fits: list[Callable[..., bool]] = []
+        """By form: whether arrays at such addresses, which reach so far, are neither null nor overlap an output."""
         self._branches: list[str] = []
         self._names: dict[str, Any] = {
             "plans": self.plans,
@@ -248,6 +254,7 @@ class _Way:
             "further": self._further,
             "recent": (),
             "seen": self._seen,
+            "fit": self._fit,
             **{f"T{i}": kind for i, kind in enumerate(classes)},
         }
         self._guarded = all(reader.guarded for _, reader in self._readers)
@@ -311,7 +318,7 @@ class _Way:
                 rest.append(value)
         idle, make = self._blocks_of(compiled.params, call, driver, function, context)
         front = (form, idle, make, now, in_flight.of(driver))
-        self._remember(key, (*front, call.grid, *[_reach(r) for r in refs.values()], tuple(rest)))
+        self._remember(key, (*front, set(), [_reach(r) for r in refs.values()], call.grid, tuple(rest)))
         given = [
             run_time_extents.Array(
                 p.name,
@@ -341,7 +348,7 @@ class _Way:
         if found is None:
             raise LookupError
         grid, reach, rest = found
-        plan = (*front, grid, *reach, rest)
+        plan = (*front, set(), reach, grid, rest)
         self._remember(key, plan)
         return plan
 
@@ -350,6 +357,16 @@ class _Way:
             self.plans.clear()
             self._guards.clear()
         self.plans[key] = plan
+
+    def _fit(self, plan: tuple[Any, ...], places: tuple[int, ...]) -> bool:
+        """Whether arrays at these addresses may be launched on; then it is remembered."""
+        form, *_, seen, reach, _, _ = plan
+        if not self._fits[form](*places, *reach):
+            return False
+        if len(seen) >= KEPT_PLACES:
+            seen.clear()
+        seen.add(places)
+        return True
 
     def _seen(self, key: tuple[Any, ...], context: int, plan: tuple[Any, ...], *guarded: Any) -> None:
         """Have later calls try `plan`, which was found by its key, before they make one."""
@@ -426,8 +443,10 @@ class _Way:
         there = " and ".join(f"p{i}" for i, _ in self._readers)
         bits = " | ".join(f"p{i}" for i, _ in self._readers)
         refused = " or ".join([f"not ({there})", f"({bits}) >> {ADDRESS_BITS}", *([apart] if apart else [])])
+        given = "".join(f"{letter}{i}, " for letter in "pn" for i, _ in self._readers)
+        exec(f"def fits({given}): return not ({refused})", made := {})  # type: ignore[var-annotated]
+        self._fits.append(made["fits"])
         lines = [
-            f"if {refused}: return False",
             *([f"{', '.join(rest)}, = rest"] if rest else []),
             *(["loan = lend(stream, need)"] if rooms else []),
             "block = idle.pop() if idle else make()",
@@ -452,23 +471,25 @@ class _Way:
         given = ", ".join(f"a{i}" for i in range(len(self._classes)))
         first = "\n        ".join(self._first) or "pass"
         others = " or ".join(f"type(a{i}) is not T{i}" for i in range(len(self._classes))) or "False"
+        places = "".join(f"p{i}, " for i, _ in self._readers)
         find = f"""key = ({self._key},)
         plan = plans.get(key)
         if plan is None:
-            plan = further(key, {self._geometry})"""
+            plan = further(key, {self._geometry})
+        if places not in plan[{_PLACES}] and not fit(plan, places):
+            return False"""
         if self._guarded:
             guarded = ", ".join(f"a{i}" for i, _ in self._readers)
-            bits = " | ".join(f"p{i}" for i, _ in self._readers)
+            aligned = f"not ({' | '.join(f'p{i}' for i, _ in self._readers)}) & {ALIGNMENT_KEY}"
             found = find.replace("\n", "\n    ")
-            find = f"""aligned = not ({bits}) & {ALIGNMENT_KEY}
-        for check, there, plan in recent if aligned else ():
+            find = f"""for check, there, plan in recent:
             if there == context and check({guarded}):
-                break
+                if places in plan[{_PLACES}] or {aligned} and fit(plan, places):
+                    break
         else:
             {found}
-            if aligned:
+            if {aligned}:
                 seen(key, context, plan, {guarded})"""
-        sizes = "".join(f"n{i}, " for i, _ in self._readers)
         used = "".join(f"a{i}, " for i, _ in self._readers)
         exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
         addresses = "".join(f"p{i}, " for i, _ in self._readers)
@@ -495,8 +516,9 @@ def way({given}):
     try:
         {first}
         context = current()
+        places = ({places})
         {find}
-        form, idle, make, now, held, grid, {sizes}rest = plan
+        form, idle, make, now, held, _, _, grid, rest = plan
         {stream}
         {branches}
         else:  # written after this way
