@@ -5,6 +5,7 @@ Without torch everything is NumPy, for the emulator.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,13 @@ TORCH = {
 @dataclass
 class Work:
     """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off: by
-    `tolerance` of the largest number, or by what `allowed` gives for each. `bind(cut)`: our call in one of the case's
-    cuts, which is `named(cut)` where its own text does not say enough."""
+    `tolerance` of the largest number, or by what `allowed` gives for each. `want`: the exact result, on the host or
+    where the result lies. `bind(cut)`: our call in one of the case's cuts, which is `named(cut)` where its own text does
+    not say enough."""
 
     calls: dict[str, Callable[[], Any]]
     result: Any
-    want: Callable[[], np.ndarray]
+    want: Callable[[], Any]
     tolerance: float
     bytes: int
     flops: int = 0
@@ -61,15 +63,32 @@ class Space:
         """Normal numbers of a dtype (integers: eight times as large), and the same as NumPy f64 for references."""
         if self.empty_arrays:
             return np.empty(shape, dtype.storage), np.empty(0)
-        if self.torch is not None:  # made where they lie: the host takes seconds over a gigabyte of them
-            kind = self.torch.float64 if dtype is wd.f64 else self.torch.float32
-            there = self.torch.randn(shape, device="cuda", dtype=kind)
-            there = (8 * there).round() if dtype.is_int else there
-            there = there.to(getattr(self.torch, TORCH[dtype.name]))
+        if self.torch is not None:
+            there = self._random(shape, dtype)
             return there, self.host(there)
         host = self.random.standard_normal(shape)
         host = (np.rint(8 * host) if dtype.is_int else host).astype(dtype.storage)
         return self.placed(host, dtype), host.astype(np.float64)
+
+    def _random(self, shape: tuple[int, ...], dtype: wd.DType) -> Any:
+        """Made where they lie: the host takes seconds over a gigabyte of them."""
+        kind = self.torch.float64 if dtype is wd.f64 else self.torch.float32
+        there = self.torch.randn(shape, device="cuda", dtype=kind)
+        there = (8 * there).round() if dtype.is_int else there
+        return there.to(getattr(self.torch, TORCH[dtype.name]))
+
+    @property
+    def math(self) -> Any:
+        """The module whose functions take what `exact_array` gives: NumPy or torch."""
+        return np if self.torch is None else self.torch
+
+    def exact_array(self, shape: tuple[int, ...], dtype: wd.DType) -> tuple[Any, Any]:
+        """As `array`, but the f64 numbers stay where the array lies: the host takes seconds for what a GPU does in
+        milliseconds."""
+        if self.torch is None or self.empty_arrays:
+            return self.array(shape, dtype)
+        there = self._random(shape, dtype)
+        return there, there.double()
 
     def empty(self, shape: tuple[int, ...], dtype: wd.DType) -> Any:
         if self.empty_arrays:
@@ -90,10 +109,7 @@ class Space:
         calls: dict[str, Callable[[], Any]] = {"wavedsl": ours}
         if self.torch is not None:
             calls["torch"] = theirs(self.torch)
-            # Every case stands alone: else sizes that were seen before make shapes dynamic, and after eight of them the
-            # "compiled" call would silently be the eager one.
-            self.torch.compiler.reset()
-            calls["triton"] = self.torch.compile(theirs(self.torch), dynamic=False)
+            calls["triton"] = _compiled(self.torch, theirs)
         return calls
 
     def products(self, ours: Callable[[], Any], a: Any, b: Any, c: Any) -> dict[str, Any]:
@@ -123,6 +139,21 @@ class Space:
         return calls if self.torch is None else {**calls, "triton": missing}
 
 
+def _compiled(torch: Any, theirs: Callable[[Any], Callable[[], Any]]) -> Callable[[], Any]:
+    """What torch.compile makes of a function, at the first call: importing the compiler alone takes ten seconds."""
+    made: list[Callable[[], Any]] = []
+
+    def call() -> Any:
+        if not made:
+            # Every case stands alone: else sizes that were seen before make shapes dynamic, and after eight of them the
+            # "compiled" call would silently be the eager one.
+            torch.compiler.reset()
+            made.append(torch.compile(theirs(torch), dynamic=False))
+        return made[0]()
+
+    return call
+
+
 def _faster(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
     """The faster of Triton's GEMMs that can do these operands; raises what the first says where none can."""
     import rivals
@@ -145,6 +176,8 @@ def _faster(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
 def error_of(space: Space, work: Work) -> float:
     """The largest difference from the reference over what is allowed at most (1 is the limit)."""
     want = work.want()
+    if not isinstance(want, np.ndarray):
+        return _error_there(work, want)
     off = np.abs(space.host(work.result) - want)
     if work.allowed is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -153,3 +186,13 @@ def error_of(space: Space, work: Work) -> float:
     allowed = work.tolerance * max(1.0, float(np.abs(want).max())) if work.tolerance else 0.0
     worst = float(np.where(np.isnan(off), np.inf, off).max())
     return worst / allowed if allowed else (0.0 if worst == 0 else np.inf)
+
+
+def _error_there(work: Work, want: Any) -> float:
+    """`error_of` of a result and a reference that lie on the GPU."""
+    off = (work.result.double() - want).abs()
+    allowed = work.tolerance * max(1.0, float(want.abs().max()))
+    worst = float(off.max())  # NaN where something was not written
+    if math.isnan(worst):
+        return math.inf
+    return worst / allowed if allowed else (0.0 if worst == 0 else math.inf)
