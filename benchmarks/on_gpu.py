@@ -25,8 +25,8 @@ TORCH = {
 class Work:
     """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off: by
     `tolerance` of the largest number, or by what `allowed` gives for each. `want`: the exact result, on the host or
-    where the result lies. `bind(cut)`: our call in one of the case's cuts, which is `named(cut)` where its own text does
-    not say enough."""
+    where the result lies. `bind(cut)`: our call in one of the case's cuts, which is `named(cut)` where its own text
+    does not say enough."""
 
     calls: dict[str, Callable[[], Any]]
     result: Any
