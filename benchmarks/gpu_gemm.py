@@ -159,7 +159,7 @@ def _blocks(rows: int, most: int) -> Iterator[slice]:
 
 
 def median_time(
-    torch: Any, calls: Sequence[Callable[[], Any]], seconds: float | None = None
+    torch: Any, calls: Sequence[Callable[[], Any]], seconds: float | None = None, replayed: int = REPLAYS
 ) -> tuple[float, str]:
     """(seconds per call, clock): a graph of all calls in turn, replayed; events where a call cannot be captured; the
     wall clock without a GPU. `seconds`: how long a graph takes (default: GRAPH_SECONDS)."""
@@ -183,10 +183,10 @@ def median_time(
                     call()
     except RuntimeError:
         torch.cuda.synchronize()
-        return statistics.median(_event_time(torch, calls, rounds) for _ in range(REPLAYS)), "events"
+        return statistics.median(_event_time(torch, calls, rounds) for _ in range(replayed)), "events"
     graph.replay()
     torch.cuda.synchronize()
-    replays = [_event_time(torch, [graph.replay], 1) for _ in range(REPLAYS)]
+    replays = [_event_time(torch, [graph.replay], 1) for _ in range(replayed)]
     return statistics.median(replays) / (rounds * len(calls)), "graph"
 
 
