@@ -7,13 +7,13 @@
     python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
 
 Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
-algorithm needs, divided by the median time with a cold L2 cache. Triton is torch.compile for streams, and the faster of
-the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
-the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
-why. Kernels are tried in a few cuts first (tiles, waves that share a row, for products what `gemm_choices` lists), as
-tuned kernels would be, and timed in the fastest. Rows, the goal's lines with what was reached, GPU, driver, machine and
-versions go to results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the
-context is named, and the next one runs (`units`).
+algorithm needs, divided by the median time with an L2 cache that holds nothing of it, and nothing to write back. Triton
+is torch.compile for streams, and the faster of the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS);
+f64 and groups have none. The table also gives the share of the copy rate that the same run measured; a provider that
+cannot do a case has no number, and the row says why. Kernels are tried in a few cuts first (tiles, waves that share a
+row, for products what `gemm_choices` lists), as tuned kernels would be, and timed in the fastest. Rows, the goal's
+lines with what was reached, GPU, driver, machine and versions go to results/gpu_memory_bound.json, a plot beside it. A
+check or provider that fails, hangs or kills the context is named, and the next one runs (`units`).
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
     try:
         named = {"cut": work.named(cut)} if work.named is not None else {}
         call = held.ours(cut)
-        found = {"seconds": bench(call, 0.005, 0.02).median} if timing else {}
+        found = {"seconds": bench(call, 0.005, 0.02, held.space.flushed()).median} if timing else {}
         work.result[...] = math.nan
         call()
     except wd.WaveError as error:
@@ -296,7 +296,8 @@ def timed(held: Held, provider: str, cut: Any = None) -> dict[str, Any]:
     """A provider's seconds and rate."""
     from wavedsl.testing import bench
 
-    times = bench(held.ours(cut) if provider == units.OURS else held.work.calls[provider], 0.025, 0.1)
+    call = held.ours(cut) if provider == units.OURS else held.work.calls[provider]
+    times = bench(call, 0.025, 0.1, held.space.flushed())
     assert times.clock == "device"
     found = {"seconds": times.median, "best": times.best, "runs": times.count}
     return found | {"bytes_per_second": held.work.bytes / times.median}
