@@ -46,10 +46,20 @@ OTHERS = (
 )  # fmt: skip
 
 
-def ways() -> dict[str, Config]:
-    """Tiles and schedules by name."""
+def ways() -> dict[str, tuple[str, Config]]:
+    """Tiles and schedules by name, each with the operand that is to stay in the L2 cache."""
     found = [replace(tile, schedule=tuple(chosen.items())) for tile in (WIDE, TALL) for chosen in SCHEDULES]
-    return {str(config): config for config in (*found, *OTHERS)}
+    plain = {str(config): ("", config) for config in (*found, *OTHERS)}
+    lone = [replace(tile, schedule=(("cluster", (1, 1, 1)),)) for tile in (WIDE, TALL)]
+    return plain | {f"{config}, {stays} stays": (stays, config) for config in lone for stays in "ab"}
+
+
+def kernel_of(way: tuple[str, Config]) -> Any:
+    """The kernel of one of `ways`."""
+    import gpu_gemm
+
+    hints, config = way
+    return gpu_gemm.kernels.product(replace(gpu_gemm.BF16, hints=hints), config)
 
 
 def compiled(name: str, size: int) -> None:
@@ -63,8 +73,7 @@ def compiled(name: str, size: int) -> None:
 
     operands = gpu_gemm.Products(Space(empty_arrays=True), gpu_gemm.BF16, (size,) * 3, False).sets[0]
     with contextlib.suppress(WaveError):
-        kernel = gpu_gemm.kernels.product(gpu_gemm.BF16, ways()[name])
-        made = compile_ahead(kernel, dict(zip("abc", operands)), ahead.TARGET)
+        made = compile_ahead(kernel_of(ways()[name]), dict(zip("abc", operands)), ahead.TARGET)
         binaries.ptx(made.asm, made.target, made.name)
 
 
@@ -143,9 +152,7 @@ def measure(size: int, seconds: float, said: Callable[[dict[str, Any]], None]) -
     import wavedsl as wd
 
     products = gpu_gemm.Products(Space(torch), gpu_gemm.BF16, (size,) * 3, True)
-    binds: dict[str, Any] = {
-        name: gpu_gemm.kernels.product(gpu_gemm.BF16, config).bind for name, config in ways().items()
-    }
+    binds: dict[str, Any] = {name: kernel_of(way).bind for name, way in ways().items()}
     binds |= {"strategy": gpu_gemm._strategy, **gpu_gemm.rivals_of(torch, True)}
     graphs: dict[str, tuple[Any, int]] = {}
     rows: dict[str, dict[str, Any]] = {}

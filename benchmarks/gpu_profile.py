@@ -30,7 +30,7 @@ def products(torch: Any, size: int, chosen: Sequence[str]) -> list[Callable[[], 
 
     operands = gpu_gemm.Products(Space(torch), gpu_gemm.BF16, (size,) * 3, False).sets[0]
     known = gpu_power.ways()
-    binds = [gpu_gemm.kernels.product(gpu_gemm.BF16, known[name]).bind for name in chosen] or [gpu_gemm._strategy]
+    binds = [gpu_power.kernel_of(known[name]).bind for name in chosen] or [gpu_gemm._strategy]
     return [bind(*operands) for bind in (*binds, gpu_gemm.rivals_of(torch, True)["cublas"])]
 
 
