@@ -248,8 +248,12 @@ def sampled(arrays: Sequence[np.ndarray], causal: bool, scale: float, rows: Sequ
     return out
 
 
-KEYS = {64: (80, 96), 128: (96, 128, 160), 256: (64,)}
-"""Keys of a block to try by head size, beside the example's: those that do not spill (`--compile`)."""
+TILES = {
+    64: (((192, 96), 3), ((192, 64), 3), ((128, 128), 2), ((128, 192), 2), ((256, 64), 4)),
+    128: (((128, 96), 2), ((128, 128), 2), ((128, 112), 2), ((192, 64), 3)),
+    256: (((128, 64), 2), ((128, 48), 2)),
+}
+"""(queries, keys) and waves to try by head size, beside the example's: those that do not spill (`--compile`)."""
 
 
 @dataclass(frozen=True)
@@ -268,12 +272,14 @@ class Choice:
 def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
     """Ways of the forward pass to try, the example's own first: blocks of other sizes and, on sm_90a where all
     workgroups run the same trips, with and without clusters."""
-    (rows, keys), waves = forward.tile_of(target, d, causal)
+    own = forward.tile_of(target, d, causal)
     if target != "sm_90a":
-        return [Choice((rows, keys), waves)]
-    blocks = [keys, *(n for n in KEYS.get(d, ()) if n != keys)]
-    clusters = (0,) if causal else (0, 1) if -(-n // rows) % 2 else (0, 1, 2)
-    return [Choice((rows, block), waves, cluster) for block in blocks for cluster in clusters]
+        return [Choice(*own)]
+    found = []
+    for tile, waves in (own, *(other for other in TILES.get(d, ()) if other != own)):
+        clusters = (0,) if causal else (0, 1) if -(-n // tile[0]) % 2 else (0, 1, 2)
+        found += [Choice(tile, waves, cluster) for cluster in clusters]
+    return found
 
 
 def forward_kernel(variant: Any, choice: Choice) -> Any:
