@@ -27,6 +27,8 @@ from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, s
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
+from wavedsl.runtime.tensor_guard import guard_of
+from wavedsl.runtime.ways import Ways
 from wavedsl.runtime.workspace import ROOMS, TICKETS, need_of
 from wavedsl.runtime.workspace import of as workspaces_of
 
@@ -34,6 +36,14 @@ PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
 KEPT_MAPS = 256
 """Tensor maps that a plan remembers per array."""
+KEPT_PLACES = 256
+"""Addresses of all arrays, taken together, that a plan remembers to have been looked at."""
+RECENT = 4
+"""Plans that are tried before a key is made, for arrays that one call can compare with those of an earlier call."""
+RENEWED = 16
+"""Of so many calls whose plan was not among those, one has its own put there instead of the oldest."""
+_PLACES = 5
+"""Where a plan has the addresses that were looked at."""
 ALIGNMENT_KEY = 15
 """Bits of an address that a plan depends on: its alignment."""
 ADDRESS_BITS = 48
@@ -48,6 +58,7 @@ class Reader:
     object has them and `geometry` as numbers, strides in bytes of elements of `{size}`. `pointer` gives the address,
     `stream` the stream that the array names itself (None if it may name none). `ordered`: memory of this class goes
     back to its allocator in the order of the current stream. `export` is what keeps the memory alive beside the array.
+    `guarded`: `tensor_guard` compares such arrays.
     """
 
     shape: tuple[str, str]
@@ -58,6 +69,7 @@ class Reader:
     stream: str = ""
     ordered: bool = False
     export: str = ""
+    guarded: bool = False
 
 
 TORCH = Reader(
@@ -67,6 +79,7 @@ TORCH = Reader(
     ("{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
     "{x}.data_ptr()",
     ordered=True,
+    guarded=True,
 )
 CUPY = Reader(
     ("{x}.shape", "{x}.strides"),
@@ -127,7 +140,7 @@ class Dispatch:
 
     def __init__(self, buckets: Mapping[Any, Sequence[int]] | None = None) -> None:
         self._buckets = buckets
-        self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
+        self.ways = Ways()
         self._written: dict[tuple[type, ...], _Way] = {}
         self._writing = threading.Lock()
 
@@ -229,6 +242,8 @@ class _Way:
         self._classes = classes
         self._where = where
         self._forms: dict[Any, int] = {}
+        self._fits: list[Callable[..., bool]] = []
+        """By form: whether arrays at such addresses, which reach so far, are neither null nor overlap an output."""
         self._branches: list[str] = []
         self._names: dict[str, Any] = {
             "plans": self.plans,
@@ -237,11 +252,18 @@ class _Way:
             "number": arrays.device_number,
             **dlpack.NAMES,
             "further": self._further,
+            "recent": (),
+            "seen": self._seen,
+            "fit": self._fit,
+            **{f"T{i}": kind for i, kind in enumerate(classes)},
         }
+        self._guarded = all(reader.guarded for _, reader in self._readers)
+        self._guards: dict[Any, Callable[..., bool] | None] = {}
+        self._unlike = 0
         self._first: list[str] = []
         geometry: list[str] = []
         shapes: list[str] = []
-        key = ["(context := current())"]
+        key = ["context"]
         for i, reader in self._readers:
             storage = declared[i].dtype.storage
             spelled = {"x": f"a{i}", "i": i, "size": storage.itemsize}
@@ -296,7 +318,7 @@ class _Way:
                 rest.append(value)
         idle, make = self._blocks_of(compiled.params, call, driver, function, context)
         front = (form, idle, make, now, in_flight.of(driver))
-        self._remember(key, (*front, call.grid, *[_reach(r) for r in refs.values()], tuple(rest)))
+        self._remember(key, (*front, set(), [_reach(r) for r in refs.values()], call.grid, tuple(rest)))
         given = [
             run_time_extents.Array(
                 p.name,
@@ -326,14 +348,37 @@ class _Way:
         if found is None:
             raise LookupError
         grid, reach, rest = found
-        plan = (*front, grid, *reach, rest)
+        plan = (*front, set(), reach, grid, rest)
         self._remember(key, plan)
         return plan
 
     def _remember(self, key: tuple[Any, ...], plan: tuple[Any, ...]) -> None:
         if len(self.plans) >= PLANS:
             self.plans.clear()
+            self._guards.clear()
         self.plans[key] = plan
+
+    def _fit(self, plan: tuple[Any, ...], places: tuple[int, ...]) -> bool:
+        """Whether arrays at these addresses may be launched on; then it is remembered."""
+        form, *_, seen, reach, _, _ = plan
+        if not self._fits[form](*places, *reach):
+            return False
+        if len(seen) >= KEPT_PLACES:
+            seen.clear()
+        seen.add(places)
+        return True
+
+    def _seen(self, key: tuple[Any, ...], context: int, plan: tuple[Any, ...], *guarded: Any) -> None:
+        """Have later calls try `plan`, which was found by its key, before they make one."""
+        self._unlike += 1
+        recent = self._names["recent"]
+        if self._unlike > RECENT and self._unlike % RENEWED:
+            return
+        check = self._guards.get(key)
+        if check is None or not check(*guarded):  # torch's modes, which a key does not have, count for its guards
+            check = self._guards[key] = guard_of(guarded)
+        if check is not None:
+            self._names["recent"] = ((check, context, plan), *recent[: RECENT - 1])
 
     def _blocks_of(
         self, params: Sequence[Param], call: Any, driver: Driver, function: Any, context: int
@@ -398,8 +443,10 @@ class _Way:
         there = " and ".join(f"p{i}" for i, _ in self._readers)
         bits = " | ".join(f"p{i}" for i, _ in self._readers)
         refused = " or ".join([f"not ({there})", f"({bits}) >> {ADDRESS_BITS}", *([apart] if apart else [])])
+        given = "".join(f"{letter}{i}, " for letter in "pn" for i, _ in self._readers)
+        exec(f"def fits({given}): return not ({refused})", made := {})  # type: ignore[var-annotated]
+        self._fits.append(made["fits"])
         lines = [
-            f"if {refused}: return False",
             *([f"{', '.join(rest)}, = rest"] if rest else []),
             *(["loan = lend(stream, need)"] if rooms else []),
             "block = idle.pop() if idle else make()",
@@ -423,7 +470,26 @@ class _Way:
         """Write `key` and `run`, with all branches."""
         given = ", ".join(f"a{i}" for i in range(len(self._classes)))
         first = "\n        ".join(self._first) or "pass"
-        sizes = "".join(f"n{i}, " for i, _ in self._readers)
+        others = " or ".join(f"type(a{i}) is not T{i}" for i in range(len(self._classes))) or "False"
+        places = "".join(f"p{i}, " for i, _ in self._readers)
+        find = f"""key = ({self._key},)
+        plan = plans.get(key)
+        if plan is None:
+            plan = further(key, {self._geometry})
+        if places not in plan[{_PLACES}] and not fit(plan, places):
+            return False"""
+        if self._guarded:
+            guarded = ", ".join(f"a{i}" for i, _ in self._readers)
+            aligned = f"not ({' | '.join(f'p{i}' for i, _ in self._readers)}) & {ALIGNMENT_KEY}"
+            found = find.replace("\n", "\n    ")
+            find = f"""for check, there, plan in recent:
+            if there == context and check({guarded}):
+                if places in plan[{_PLACES}] or {aligned} and fit(plan, places):
+                    break
+        else:
+            {found}
+            if {aligned}:
+                seen(key, context, plan, {guarded})"""
         used = "".join(f"a{i}, " for i, _ in self._readers)
         exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
         addresses = "".join(f"p{i}, " for i, _ in self._readers)
@@ -439,16 +505,20 @@ class _Way:
         branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
         source = f"""
 def read({given}):
+        context = current()
         {first}
         return ({self._key},), ({self._geometry},)
 
 def way({given}):
+    if {others}:
+        return False
     loan = None
     try:
         {first}
-        key = ({self._key},)
-        plan = plans.get(key)
-        form, idle, make, now, held, grid, {sizes}rest = plan if plan is not None else further(key, {self._geometry})
+        context = current()
+        places = ({places})
+        {find}
+        form, idle, make, now, held, _, _, grid, rest = plan
         {stream}
         {branches}
         else:  # written after this way
