@@ -25,7 +25,7 @@ from wavedsl.ir.lower_values import emitter, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ATOMIC_VALUES
 from wavedsl.ir.steps import Context
-from wavedsl.ir.symbols import names
+from wavedsl.ir.symbols import dim_name, names
 from wavedsl.ir.tile_dims import CONDITIONAL, conditions, varying_dims
 
 
@@ -36,7 +36,8 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
-    wave_guard = one_writer(low, layout.dims)
+    spread = low.inference.spread.get(n.id)
+    wave_guard = one_writer(low, layout.dims if spread is None else (*layout.dims, dim_name(spread.over)))
     # A counter of each output tile is every workgroup's business, and so is a workgroup's share of a sum.
     dims = (*layout.dims, *n.attrs.get("joined", ()))
     shared = () if n.attrs.get("per_workgroup") else shared_dims(low, dims)

@@ -26,6 +26,7 @@ from wavedsl.ir.mma_ports import (
 )
 from wavedsl.ir.mma_tiles import LASTING, SharedOperands
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom, Target
 
@@ -56,6 +57,8 @@ class MmaPlan:
     block: int = 0
     """Columns of B's tile in shared memory among which the first pairs of each four stand before the second pairs; the
     result has them as they lie there. 0: as they come."""
+    spread: Spread | None = None
+    """How waves that share the contracted dimension share the result instead (`spread_products`)."""
     scales: tuple[Layout, Layout] | None = None
     """The layouts in which A's and B's scales are held, of a scaled product."""
 
@@ -105,7 +108,8 @@ def mma_plan(
     if swap:
         m, n = n, m
     am_name, an_name, k_name = ("" if m is None else dim_name(m)), ("" if n is None else dim_name(n)), dim_name(k)
-    wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    sizes = operands.sizes(node, partition)
+    wam, wan, wk = (sizes[d] if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
         return _async_plan(node, target, option, (am_name, an_name, k_name), (wam, wan, wk), operands)
     scales = None
@@ -145,7 +149,8 @@ def _async_plan(
     # With a computed B both lie in shared memory: nothing then holds back the next trip's registers.
     own = (node.id, 1 if swap else 0)
     stays = own in operands.lasting and wave_m * wave_k * a.dtype.bits >= LASTING * 32 * target.wave_size
-    made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays)
+    spread = operands.spread.get(node.id)
+    made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays or spread is not None)
     a_shared = (a.id in operands.reads and own not in operands.resident) or made_a
     sizes = dict(zip(names, waves))
 
@@ -160,4 +165,5 @@ def _async_plan(
     inner = named_bits(held, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, (made_a, made_b), block)
+    made = made_a, made_b
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, made, block, spread)
