@@ -133,6 +133,7 @@ class MappedAccess:
             first = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
             d = dim_name(spread.dim)
             self.own[d] = [b.add(x, first) for x in self.own[d]]
+        starts = {} if spread is None else {d: first}
         self.base = low.base_at(context.iteration)
         self.columns: dict[int, tuple[Fragment, list[int]]] = {}
         for c in self.mapping.coords:
@@ -141,7 +142,7 @@ class MappedAccess:
                 self.columns[c] = index, aligned_elements(n.inputs[c], index, layout)
         self.inputs = n.inputs
         self.inside = [
-            inside_masks(low, layout, d, context)
+            inside_masks(low, layout, d, context, starts.get(d, 0))
             for d in layout.dims
             if low.plans[d].ragged or dict(layout.extents)[d] > low.plans[d].wave
         ]

@@ -4,7 +4,8 @@ In: a graph and how it is cut. Out: such products, and which dimension of the re
 In attention's gradients warpgroups have the keys of a tile among them, and what a trip adds to dQ is contracted over
 these: each could make a part of every sum, which would be added up through shared memory or by twice the atomics. But
 both operands lie in shared memory, or are stored there by all warpgroups, so each warpgroup contracts all of the tile
-for its own columns: as many instructions, half the registers, every sum added once and by one lane.
+for its share of the result: as many instructions, half the registers, every sum added once and by one lane. Rows or
+columns are shared out, whichever has the instructions read less of shared memory.
 
 Invariant: nobody but the atomic uses the result, so only these two know where it lies.
 """
@@ -13,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.partition import Partition
 
-LEAST = 8
-"""Columns of the narrowest instruction."""
+ROWS, LEAST, MOST = 64, 8, 256
+"""Rows of an instruction of a warpgroup; the columns of the narrowest and of the widest."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,29 @@ def _spread(
         return None
     for position in (0, 1):
         computed, tile = n.inputs[position], n.inputs[1 - position]
-        own = [d for d in tile.dims if d != k]
-        if tile.id not in read_tiles or computed.id in read_tiles or computed.id not in inside or len(own) != 1:
+        if tile.id not in read_tiles or computed.id in read_tiles or computed.id not in inside:
             continue
-        plan = partition.dims[own[0]]
         if computed.op in ("constant", "fill") or len(computed.dims) != 2 or computed.dtype.bits < 8:
             continue
-        if not plan.ragged and plan.wave % (waves * LEAST) == 0:
+        sizes = {d: partition.dims[d].wave for d in n.dims}
+        ways = {d: _read({**sizes, d: size // waves}) for d, size in sizes.items() if size % waves == 0}
+        best = min(ways, key=lambda d: ways[d], default=None)
+        if best is not None and ways[best] < inf:
             alike = (atomic.id, *(x.id for x in n.inputs[2:]))
-            return Spread(own[0], k, plan.wave // waves, position, alike)
+            return Spread(best, k, sizes[best] // waves, position, alike)
     return None
+
+
+def _read(sizes: Mapping[Any, int]) -> float:
+    """Elements of shared memory that a warpgroup's instructions read for a result of these sizes, per step along the
+    contracted dimension: rows of the first operand once for all of its columns, columns once per `ROWS`."""
+    if len(sizes) != 2:
+        return inf
+    least = inf
+    for rows, columns in (tuple(sizes.values()), tuple(sizes.values())[::-1]):
+        if rows % ROWS == 0 and columns % LEAST == 0:
+            least = min(least, rows // ROWS * (-(-columns // MOST) * ROWS + columns))
+    return least
 
 
 __all__ = ["Spread", "spread_products"]
