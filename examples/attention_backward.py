@@ -163,16 +163,19 @@ def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: in
                     taken(slopes) if variant.alibi else None,
                 )
                 p = weights(variant, raw, taken(lse, M), scale, *more)
-                found = []
                 if of_k:
                     d_s = wd.cast(of_products(variant, p * (d_p - taken(delta, M)), raw, scale), out)
-                    found.append(wd.mma(d_s, queries(), sums[0]))
-                if of_v:
-                    found.append(wd.mma(wd.cast(p, out), taken(d_o, M, E), sums[-1]))
+                found = {}
+                for x in "vqk" if of_q else of:  # dQ before dK, beside which it is added up
+                    if x == "v":
+                        found[x] = wd.mma(wd.cast(p, out), taken(d_o, M, E), sums[-1])
+                    elif x == "k":
+                        found[x] = wd.mma(d_s, queries(), sums[0])
+                    else:
+                        part = wd.mma(d_s, widened(variant, wd.read(k)), wd.Register[M, D, wd.f32](0.0))
                 if of_q:
-                    part = wd.mma(d_s, widened(variant, wd.read(k)), wd.Register[M, D, wd.f32](0.0))
                     wd.atomic_add(part, d_q_sums, mapping=wd.IndexMapping((M, D), {H: head}))
-                return found
+                return [found[x] for x in "kv" if x in found]
 
             return over_queries
 

@@ -98,7 +98,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
             uses += [k for keys in register_keys(low, source, plan.first) for k in keys]
     if len(n.inputs) > 2:
         uses += low.keys(n.inputs[2])
-    count = len(pieces(plan)) * (dict(plan.second.extents)[plan.k] // atom.k)
+    count = len(pieces(plan)) * (plan.deep // atom.k)
     share = -(-low.partition.waves // low.target.simds)
     resources = (("mfma", atom.cycles * count * share), ("issue", low.issue_clocks() * count))
     buffers = [low.buffer_names[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
@@ -151,7 +151,7 @@ class Issue:
     def __init__(self, low: Lowering, n: Node, plan: MmaPlan, context: Context):
         self.low, self.n, self.plan = low, n, plan
         b, atom = low.b, plan.atom
-        self.depth = range(0, dict(plan.second.extents)[plan.k], atom.k)
+        self.depth = range(0, plan.deep, atom.k)
         """Offsets along K of the instructions of a piece."""
         sides = ((plan.m, atom.m), (plan.n, atom.n))
         self.tiles = [
@@ -186,7 +186,7 @@ class Issue:
         a_words = value.words(b)
         first: dict[tuple[int, int], Value] = {}
         for m in dict.fromkeys(m for m, _ in pieces(plan)):
-            for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
+            for k in range(0, plan.deep, atom.k):
                 where = {plan.m: m, plan.k: k}
                 numbers = port_registers(plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where)
                 words = [a_words[r] for r in numbers]

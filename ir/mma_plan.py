@@ -57,6 +57,8 @@ class MmaPlan:
     block: int = 0
     """Columns of B's tile in shared memory among which the first pairs of each four stand before the second pairs; the
     result has them as they lie there. 0: as they come."""
+    deep: int = 0
+    """Asynchronous instructions: elements of K that a wave contracts."""
     spread: Spread | None = None
     """How waves that share the contracted dimension share the result instead (`spread_products`)."""
     scales: tuple[Layout, Layout] | None = None
@@ -111,7 +113,7 @@ def mma_plan(
     sizes = operands.sizes(node, partition)
     wam, wan, wk = (sizes[d] if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
-        return _async_plan(node, target, option, (am_name, an_name, k_name), (wam, wan, wk), operands)
+        return _async_plan(node, target, option, (am_name, an_name, k_name), (wam, wan, wk), operands, partition)
     scales = None
     if atom.scale_block:
         step_bits, order = scaled_steps(atom, wk)
@@ -139,7 +141,7 @@ def mma_plan(
 
 def _async_plan(
     node: Node, target: Target, option: MmaOption, names: tuple[str, str, str], waves: tuple[int, int, int],
-    operands: SharedOperands,
+    operands: SharedOperands, partition: Partition,
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
@@ -152,7 +154,10 @@ def _async_plan(
     spread = operands.spread.get(node.id)
     made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays or spread is not None)
     a_shared = (a.id in operands.reads and own not in operands.resident) or made_a
-    sizes = dict(zip(names, waves))
+    sizes = {m: wave_m, n: wave_n, k: wave_k}
+    if spread is not None:  # tiles are as wide as for other products
+        plans = {dim_name(d): partition.dims[d].wave for x in node.inputs for d in x.dims}
+        sizes = {d: plans[d] for d in names}
 
     def tile(x: Node) -> Layout:
         return whole_tile({dim_name(d): sizes[dim_name(d)] for d in x.dims}, target)
@@ -166,4 +171,4 @@ def _async_plan(
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
     made = made_a, made_b
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, made, block, spread)
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, made, block, wave_k, spread)

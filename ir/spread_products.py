@@ -73,9 +73,7 @@ def _adds(atomic: Node, users: Mapping[int, list[Node]], yielded: set[int]) -> b
     return atomic.op == "atomic_add" and not users.get(atomic.id) and atomic.id not in yielded
 
 
-def _spread(
-    n: Node, partition: Partition, read_tiles: frozenset[int], inside: set[int], atomic: Node
-) -> Spread | None:
+def _spread(n: Node, partition: Partition, read_tiles: frozenset[int], inside: set[int], atomic: Node) -> Spread | None:
     k = product_dims(n)[2]
     waves = partition.dims[k].waves
     if waves == 1 or any(partition.dims[d].waves > 1 for d in n.dims):
