@@ -8,7 +8,8 @@
 
 First every option of the examples (forward, packed sequences, pages, gradients) runs on fresh random data, with outputs
 filled with NaN, and is compared with float64 NumPy. Then heads of each size, causal and full, from 2k to 16k keys:
-16384 queries in all, 2048 / d heads, bf16. The forward pass is the fastest right one of `candidates`. What is timed is
+16384 queries in all, 2048 / d heads, bf16. The forward pass is the fastest right one of `candidates`, the gradients of
+`gradient_candidates`: dQ by a kernel of its own, the same bits on every run, or by atomics. What is timed is
 checked as well: some rows against float64, and no NaN anywhere. A rate counts 4 d FLOP per query and key that it sees
 (10 d for the gradients), over the median time with a cold L2 cache. Beside it: torch's scaled_dot_product_attention by
 its cuDNN and flash back ends, and the kernel of Triton's tutorial where `--triton` names the file or `fused_attention`
@@ -72,10 +73,12 @@ FORWARD: dict[str, dict[str, Any]] = {
     "f8": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True},
     "f8, keys along V": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True, "v_order": "bhds"},
 }
-GRADIENTS = ("delta", "d_rows", "d_q", "d_k", "d_v", "d_bias", "d_slopes", "d_sink")
+GRADIENTS = ("delta", "d_rows", "d_q_sums", "d_q", "d_k", "d_v", "d_bias", "d_slopes", "d_sink")
 BACKWARD: dict[str, dict[str, Any]] = {
     "gradients": {},
     "gradients, causal": {"causal": True, "group": 2},
+    "gradients by atomics": {"deterministic": False},
+    "gradients by atomics, causal": {"causal": True, "group": 2, "deterministic": False},
     "gradients, window, cap": {"causal": True, "window": 60, "cap": 20.0, "bias": True},
     "gradients, alibi, sinks": {"causal": True, "alibi": True, "sinks": True},
     "gradients, f8": {"dtype": wd.f8e4m3, "out": wd.bf16},
@@ -147,11 +150,14 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
 
 
 def check_backward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
+    deterministic = options.get("deterministic", True)
+    options = {name: value for name, value in options.items() if name != "deterministic"}
     variant = backward.Variant(**{"dtype": wd.bf16, "lse": True, **options})
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(backward.arguments_of(variant, size, seed), GRADIENTS)
-    for kernel in backward.kernels(variant, backward.tile_for(variant, target, size["d"])):
+    tiles = backward.tile_for(variant, target, size["d"])
+    for kernel in backward.kernels(variant, tiles, deterministic=deterministic):
         launch(place, kernel, given)
     return int(backward.check(variant, given))
 
@@ -222,10 +228,10 @@ def extents(n: int, d: int) -> dict[Any, int]:
 
 
 def kernels_of(target: str, n: int, d: int, causal: bool, gradients: bool) -> Sequence[Any]:
-    """The kernels of the example's own tiles, in order."""
+    """The kernels of the first candidate, in order."""
     variant = forward.Variant(wd.bf16, causal=causal, lse=True)
     if gradients:
-        return backward.kernels(variant, backward.tile_for(variant, target, d))
+        return gradient_kernels(variant, gradient_candidates(target, d, causal)[0])
     return [forward_kernel(variant, candidates(target, n, d, causal)[0])]
 
 
@@ -248,8 +254,12 @@ def sampled(arrays: Sequence[np.ndarray], causal: bool, scale: float, rows: Sequ
     return out
 
 
-KEYS = {64: (80, 96), 128: (96, 128, 160), 256: (64,)}
-"""Keys of a block to try by head size, beside the example's: those that do not spill (`--compile`)."""
+TILES = {
+    64: (((192, 96), 3), ((192, 64), 3), ((128, 128), 2), ((128, 192), 2), ((256, 64), 4)),
+    128: (((128, 96), 2), ((128, 128), 2), ((128, 112), 2), ((192, 64), 3)),
+    256: (((128, 64), 2), ((128, 48), 2)),
+}
+"""(queries, keys) and waves to try by head size, beside the example's: those that do not spill (`--compile`)."""
 
 
 @dataclass(frozen=True)
@@ -268,12 +278,41 @@ class Choice:
 def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
     """Ways of the forward pass to try, the example's own first: blocks of other sizes and, on sm_90a where all
     workgroups run the same trips, with and without clusters."""
-    (rows, keys), waves = forward.tile_of(target, d, causal)
+    own = forward.tile_of(target, d, causal)
     if target != "sm_90a":
-        return [Choice((rows, keys), waves)]
-    blocks = [keys, *(n for n in KEYS.get(d, ()) if n != keys)]
-    clusters = (0,) if causal else (0, 1) if -(-n // rows) % 2 else (0, 1, 2)
-    return [Choice((rows, block), waves, cluster) for block in blocks for cluster in clusters]
+        return [Choice(*own)]
+    found = []
+    for tile, waves in (own, *(other for other in TILES.get(d, ()) if other != own)):
+        lone = causal or tile[0] != own[0][0]
+        clusters = (0,) if lone else (0, 1) if -(-n // tile[0]) % 2 else (0, 1, 2)
+        found += [Choice(tile, waves, cluster) for cluster in clusters]
+    return found
+
+
+@dataclass(frozen=True)
+class Way:
+    """The example's tiles for the gradients, and whether dQ has a kernel of its own."""
+
+    tiles: backward.Tiles
+    deterministic: bool
+
+    def __str__(self) -> str:
+        tiles = self.tiles
+        how = "deterministic" if self.deterministic else "atomics"
+        return f"{how}, {tiles.rows} keys by {tiles.queries or tiles.step} queries, {tiles.waves} waves"
+
+
+def gradient_candidates(target: str, d: int, causal: bool) -> list[Way]:
+    """Ways of the gradients to try, the example's own first."""
+    tiles = backward.tile_for(forward.Variant(wd.bf16, causal=causal, lse=True), target, d)
+    ways = [Way(tiles, True)]
+    if target == "sm_90a" and not tiles.apart:
+        ways.append(Way(tiles, False))
+    return ways
+
+
+def gradient_kernels(variant: Any, way: Way) -> Sequence[Any]:
+    return backward.kernels(variant, way.tiles, deterministic=way.deterministic)
 
 
 def forward_kernel(variant: Any, choice: Choice) -> Any:
@@ -296,6 +335,7 @@ class Work:
         )  # fmt: skip
         self.o, self.d_q, self.d_k, self.d_v = (torch.full_like(self.q, math.nan) for _ in range(4))
         self.lse, self.delta = (torch.full(shape[:3], math.nan, device="cuda") for _ in range(2))
+        self.d_q_sums = torch.full(shape, math.nan, device="cuda")
         self.target = target
 
     @functools.cached_property
@@ -303,27 +343,26 @@ class Work:
         """The forward pass in the example's own tiles."""
         return self.bound(candidates(self.target, self.n, self.d, self.causal)[0])
 
-    @functools.cached_property
-    def steps(self) -> tuple[Callable[[], Any], ...]:
-        """The kernels of the gradients."""
-        own = {name: getattr(self, name) for name in "q k v o d_o lse delta d_q d_k d_v".split()}
-        own["scale"] = np.float32(self.scale)
-        kernels = backward.kernels(self.variant, backward.tile_for(self.variant, self.target, self.d))
-        return tuple(step.bind(*(own[p.name] for p in step.parameters)) for step in kernels)
+    def bound(self, choice: Choice | Way) -> Callable[[], Any]:
+        """The forward pass by one of `candidates`, or the gradients by one of `gradient_candidates`."""
+        if isinstance(choice, Way):
+            own = {name: getattr(self, name) for name in "q k v o d_o lse delta d_q_sums d_q d_k d_v".split()}
+            own["scale"] = np.float32(self.scale)
+            kernels = gradient_kernels(self.variant, choice)
+            steps = tuple(step.bind(*(own[p.name] for p in step.parameters)) for step in kernels)
 
-    def bound(self, choice: Choice) -> Callable[[], Any]:
-        """The forward pass by one of `choices`."""
+            def gradients() -> None:
+                for step in steps:
+                    step()
+
+            return gradients
         kernel = forward_kernel(self.variant, choice)
         return kernel.bind(self.q, self.k, self.v, self.o, np.float32(self.scale), self.lse)
 
-    def poison(self) -> None:
-        """NaN in all that the forward pass writes."""
-        self.o.fill_(math.nan)
-        self.lse.fill_(math.nan)
-
-    def backward(self) -> None:
-        for step in self.steps:
-            step()
+    def poison(self, gradients: bool) -> None:
+        """NaN in all that the forward pass writes, or the gradients' kernels."""
+        for x in (self.delta, self.d_q_sums, self.d_q, self.d_k, self.d_v) if gradients else (self.o, self.lse):
+            x.fill_(math.nan)
 
     def error(self, gradients: bool) -> float:
         """The largest difference of sampled rows from float64 over what is allowed; infinite where NaN is left."""
@@ -405,7 +444,7 @@ def measure(
             row["flops"] = flops(b, h, n, d, causal, gradients)
             row["bytes"] = moved(kernels_of(target, n, d, causal, gradients), extents(n, d))
             key = f"attention {d} {n} {causal} {gradients}"
-            choices = candidates(target, n, d, causal)
+            choices = gradient_candidates(target, d, causal) if gradients else candidates(target, n, d, causal)
             rows.append(timed(Held(place, target, n, d, causal, tutorial), key, row, choices, done))
             print(text(rows[-1:]).splitlines()[-1], flush=True)
     return rows
@@ -415,24 +454,18 @@ def timed(held: Any, key: str, row: dict[str, Any], choices: Sequence[Any], done
     """The row with the error of ours and every provider's times. Every candidate and every provider is a unit of
     `done` (`Units`, or `Kept`). Gradients begin with a forward pass: its output is theirs."""
     gradients = row["gradients"]
-    if gradients:
-        row |= _unit(done, f"{key} checked", functools.partial(_gradients, held))
-        if not row.get("error", math.inf) <= 1:
-            return row
-        ours = "backward"
-    else:
-        tries = {
-            str(c): _unit(done, f"{key} with {c}", functools.partial(trial, held, c), f"one attention {c}")
-            for c in choices
-        }
-        row["tried"] = {n: t.get("unfit") or t.get("failed") or t.get("seconds") for n, t in tries.items()}
-        row["wrong"] = {n: t["error"] for n, t in tries.items() if not t.get("error", 0.0) <= 1}
-        right = [n for n, t in tries.items() if t.get("error", math.inf) <= 1]
-        if not right:
-            whys = [t[what] for what in ("failed", "unfit") for t in tries.values() if what in t]
-            return {**row, "failed": (whys or ["no candidate is right"])[0]}
-        ours = row["tiles"] = min(right, key=lambda name: tries[name]["seconds"])
-        row["error"] = tries[ours]["error"]
+    tries = {
+        str(c): _unit(done, f"{key} with {c}", functools.partial(trial, held, c, gradients), f"one attention {c}")
+        for c in choices
+    }
+    row["tried"] = {n: t.get("unfit") or t.get("failed") or t.get("seconds") for n, t in tries.items()}
+    row["wrong"] = {n: t["error"] for n, t in tries.items() if not t.get("error", 0.0) <= 1}
+    right = [n for n, t in tries.items() if t.get("error", math.inf) <= 1]
+    if not right:
+        whys = [t[what] for what in ("failed", "unfit") for t in tries.values() if what in t]
+        return {**row, "failed": (whys or ["no candidate is right"])[0]}
+    ours = row["tiles"] = min(right, key=lambda name: tries[name]["seconds"])
+    row["error"] = tries[ours]["error"]
     chosen = next((c for c in choices if str(c) == ours), None)
 
     def unit(name: str) -> tuple[str, Callable[[], dict[str, Any]], str]:
@@ -448,25 +481,21 @@ def _unit(done: Any, key: str, work: Callable[[], dict[str, Any]], kind: str = "
     return done.run(key, {}, work, 2 * units.CHECK_LIMIT, ("attention", kind))
 
 
-def _gradients(held: Any) -> dict[str, Any]:
-    held.work.forward()
-    held.work.backward()
-    return {"error": held.work.error(True)}
-
-
-def trial(held: Any, choice: Any) -> dict[str, Any]:
-    """Roughly the seconds of a candidate of the forward pass, and its error on outputs filled with NaN; `unfit` and why
-    where it cannot do this shape."""
+def trial(held: Any, choice: Any, gradients: bool) -> dict[str, Any]:
+    """Roughly the seconds of a candidate, and its error on outputs filled with NaN; `unfit` and why where it cannot do
+    this shape."""
     from wavedsl.testing import bench
 
+    if gradients:
+        held.work.forward()
     try:
         call = held.work.bound(choice)
         seconds = bench(call, 0.004, 0.01).median
     except wd.WaveError as error:
         return {"unfit": f"{type(error).__name__}: {error}"}
-    held.work.poison()
+    held.work.poison(gradients)
     call()
-    return {"seconds": seconds, "error": held.work.error(False)}
+    return {"seconds": seconds, "error": held.work.error(gradients)}
 
 
 def provided(held: Any, name: str, gradients: bool, choice: Any) -> dict[str, Any]:
@@ -476,7 +505,7 @@ def provided(held: Any, name: str, gradients: bool, choice: Any) -> dict[str, An
     work = held.work
     if name == "wavedsl":
         work.forward()
-        call = work.backward if gradients else work.bound(choice)
+        call = work.bound(choice)
     else:
         others = work.others(gradients, held.tutorial)
         if name not in others:
@@ -592,7 +621,8 @@ def compile_all(
         variant = forward.Variant(wd.bf16, causal=causal, lse=True)
         subs = extents(n, d)
         what = f"d {d}, {n} keys, {'causal' if causal else 'full'}"
-        units = {f"{what}, gradients": kernels_of(target, n, d, causal, True)}
+        ways = gradient_candidates(target, d, causal)
+        units = {f"{what}, gradients, {way}": gradient_kernels(variant, way) for way in ways}
         for choice in candidates(target, n, d, causal):
             units[f"{what}, {choice}"] = [forward_kernel(variant, choice)]
         for name, kernels in units.items():

@@ -7,13 +7,13 @@
     python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
 
 Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
-algorithm needs, divided by the median time with a cold L2 cache. Triton is torch.compile for streams, and the faster of
-the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
-the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
-why. Kernels are tried in a few cuts first (tiles, waves that share a row, for products what `gemm_choices` lists), as
-tuned kernels would be, and timed in the fastest. Rows, the goal's lines with what was reached, GPU, driver, machine and
-versions go to results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the
-context is named, and the next one runs (`units`).
+algorithm needs, divided by the median time with an L2 cache that holds nothing of it, and nothing to write back. Triton
+is torch.compile for streams, and the faster of the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS);
+f64 and groups have none. The table also gives the share of the copy rate that the same run measured; a provider that
+cannot do a case has no number, and the row says why. Kernels are tried in a few cuts first (tiles, waves that share a
+row, for products what `gemm_choices` lists), as tuned kernels would be, and timed in the fastest. Rows, the goal's
+lines with what was reached, GPU, driver, machine and versions go to results/gpu_memory_bound.json, a plot beside it. A
+check or provider that fails, hangs or kills the context is named, and the next one runs (`units`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _squares(size: tuple[int, ...]) -> Sequence[Any]:
 
 
 def copied(space: Space, size: tuple[int, ...]) -> Work:
-    a, want = space.array(size, wd.f16)
+    a, want = space.exact_array(size, wd.f16)
     b = space.empty(size, wd.f16)
     bind = lambda tile: kernels.copy(wd.f16, *tile).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: b.copy_(a))
@@ -80,7 +80,7 @@ def copied(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def elementwise(space: Space, size: tuple[int, ...]) -> Work:
-    (a, x), (b, y) = space.array(size, wd.f16), space.array(size, wd.f16)
+    (a, x), (b, y) = space.exact_array(size, wd.f16), space.exact_array(size, wd.f16)
     c = space.empty(size, wd.f16)
     bind = lambda tile: kernels.scaled_sum(wd.f16, *tile).bind(a, b, c)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: t.add(b, a, alpha=2, out=c))
@@ -88,25 +88,25 @@ def elementwise(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def softmax(space: Space, size: tuple[int, ...]) -> Work:
-    a, x = space.array(size, wd.f16)
+    a, x = space.exact_array(size, wd.f16)
     b = space.empty(size, wd.f16)
     bind = lambda waves: kernels.softmax(wd.f16, size[1], waves).bind(a, b)  # noqa: E731
 
-    def want() -> np.ndarray:
-        e = np.exp(x - x.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
+    def want() -> Any:
+        e = space.math.exp(x - space.math.amax(x, 1)[:, None])
+        return e / e.sum(1)[:, None]
 
     calls = space.providers(_first(bind, _shares(size)), lambda t: lambda: t.softmax(a, -1))
     return Work(calls, b, want, 2e-3, 2 * 2 * _count(size), bind=bind)
 
 
 def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
-    (a, x), (w, y) = space.array(size, wd.f16), space.array(size[1:], wd.f16)
+    (a, x), (w, y) = space.exact_array(size, wd.f16), space.exact_array(size[1:], wd.f16)
     c = space.empty(size, wd.f16)
     bind = lambda waves: kernels.rms_norm(wd.f16, size[1], waves).bind(a, w, c, EPS)  # noqa: E731
 
-    def want() -> np.ndarray:
-        return x / np.sqrt((x * x).mean(1, keepdims=True) + EPS) * y
+    def want() -> Any:
+        return x / space.math.sqrt((x * x).mean(1)[:, None] + EPS) * y
 
     theirs = lambda t: lambda: t.nn.functional.rms_norm(a, size[1:], w, EPS)  # noqa: E731
     calls = space.providers(_first(bind, _shares(size)), theirs)
@@ -114,7 +114,7 @@ def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def row_sum(space: Space, size: tuple[int, ...]) -> Work:
-    a, x = space.array(size, wd.f16)
+    a, x = space.exact_array(size, wd.f16)
     s = space.empty(size[:1], wd.f32)
     bind = lambda waves: kernels.row_sum(wd.f16, size[1], waves).bind(a, s)  # noqa: E731
     calls = space.providers(_first(bind, _shares(size)), lambda t: lambda: t.sum(a, -1, dtype=t.float32))
@@ -122,7 +122,7 @@ def row_sum(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def transpose(space: Space, size: tuple[int, ...]) -> Work:
-    a, x = space.array(size, wd.f16)
+    a, x = space.exact_array(size, wd.f16)
     b = space.empty(size[::-1], wd.f16)
     bind = lambda side: kernels.transpose(wd.f16, side).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.SQUARES), lambda t: lambda: b.copy_(a.T))
@@ -136,7 +136,7 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
         from wavedsl.strategies import gemm_choices, plan_gemm
 
         m, n, k = size
-        (a, x), (b, y) = space.array((m, k), dtype), space.array((n, k), dtype)
+        (a, x), (b, y) = space.exact_array((m, k), dtype), space.exact_array((n, k), dtype)
         c = space.empty((m, n), dtype)
 
         def bind(choice: Any) -> Callable[[], None]:
@@ -185,7 +185,7 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
 
     groups, average, n, k = size
     counts = np.random.default_rng(groups).multinomial(groups * average, np.full(groups, 1 / groups)).tolist()
-    (a, x), (b, y) = space.array((sum(counts), k), wd.bf16), space.array((groups, n, k), wd.bf16)
+    (a, x), (b, y) = space.exact_array((sum(counts), k), wd.bf16), space.exact_array((groups, n, k), wd.bf16)
     c = space.empty((sum(counts), n), wd.bf16)
     (launch,) = plan_grouped(a, b, c, counts, transpose_b=True).launches
     ends = np.cumsum([0, *counts]).tolist()
@@ -200,7 +200,7 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
 
     moved = (sum(counts) * (k + n) + groups * n * k) * wd.bf16.bits // 8
     run = launch.kernel.bind(*launch.arguments)
-    want = lambda: np.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
+    want = lambda: space.math.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
     # Triton's GEMMs of `rivals` have one size a launch, so nothing of Triton's stands beside a launch of many.
     calls = {"wavedsl": run} if space.torch is None else {"wavedsl": run, "torch": one_by_one(space.torch)}
     calls = space.told(calls, "the Triton GEMMs have no groups: torch's loop over them is timed alone")
@@ -279,7 +279,7 @@ def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
     try:
         named = {"cut": work.named(cut)} if work.named is not None else {}
         call = held.ours(cut)
-        found = {"seconds": bench(call, 0.005, 0.02).median} if timing else {}
+        found = {"seconds": bench(call, 0.005, 0.02, held.space.flushed()).median} if timing else {}
         work.result[...] = math.nan
         call()
     except wd.WaveError as error:
@@ -296,7 +296,8 @@ def timed(held: Held, provider: str, cut: Any = None) -> dict[str, Any]:
     """A provider's seconds and rate."""
     from wavedsl.testing import bench
 
-    times = bench(held.ours(cut) if provider == units.OURS else held.work.calls[provider], 0.025, 0.1)
+    call = held.ours(cut) if provider == units.OURS else held.work.calls[provider]
+    times = bench(call, 0.025, 0.1, held.space.flushed())
     assert times.clock == "device"
     found = {"seconds": times.median, "best": times.best, "runs": times.count}
     return found | {"bytes_per_second": held.work.bytes / times.median}

@@ -68,7 +68,7 @@ if not _importable():
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_folder, os.environ.get("PYTHONPATH"))))
 
 PARTS = ("ladder", "checks", "rates", "gemm", "attention", "memory")
-SHARES = {"ladder": 0.15, "checks": 0.35, "rates": 0.12, "gemm": 0.5, "attention": 0.35, "memory": 0.35}
+SHARES = {"ladder": 0.12, "checks": 0.3, "rates": 0.08, "gemm": 0.24, "attention": 0.14, "memory": 0.14}
 """Of the time of a call, that a part may take before the others have had their turn."""
 TIMED = ("gemm", "attention", "memory", "rates")
 WORTH = {"squares bf16": 0, "fp8": 1, "squares f16": 2, "depths": 3}

@@ -1,5 +1,5 @@
-"""Gradients of attention from dO: dQ, dK, dV, and those of the bias, the slopes and the sinks. Deterministic: every
-sum has one workgroup and one order.
+"""Gradients of attention from dO: dQ, dK, dV, and those of the bias, the slopes and the sinks. Deterministic, unless
+asked otherwise: every sum has one workgroup and one order.
 
     python examples/attention_backward.py                                   2 heads, 128 queries and keys, head size 64
     python examples/attention_backward.py --causal --dtype bf16 --d 128
@@ -7,6 +7,7 @@ sum has one workgroup and one order.
     python examples/attention_backward.py --cap 20 --bias --target sm_80 --m 100 --n 77
     python examples/attention_backward.py --bias --shared b --alibi --sinks --batch 2
     python examples/attention_backward.py --d 256 --target sm_90a
+    python examples/attention_backward.py --d 128 --target sm_90a --atomic  five products per block for seven
     python examples/attention_backward.py --dtype f8e4m3 --target gfx950    Q, K and V of 8 bits, the rest of 16
 
 Three kernels follow the forward one, which leaves O and the log-sum-exp L of each row. With P = exp(S - L):
@@ -16,8 +17,10 @@ Three kernels follow the forward one, which leaves O and the log-sum-exp L of ea
     dV = Pᵀ dO, dK = dSᵀ Q · scale       a workgroup per tile of keys loops over queries (and heads that share keys)
     dQ = dS K · scale                    a workgroup per tile of queries loops over keys
 
-dK and dV come from one kernel, or where their sums do not fit registers side by side from one each. What else has
-gradients adds up dS or, for a sink, exp(sink - L) · -delta:
+dK and dV come from one kernel, or where their sums do not fit registers side by side from one each. That computes dS
+as well as the kernel of dQ does. `kernels(deterministic=False)` computes it once: the workgroup of a tile of keys adds
+dS K to an f32 array by atomics, in whatever order workgroups run, and a kernel behind it rounds that to dQ. What else
+has gradients adds up dS or, for a sink, exp(sink - L) · -delta:
 
     bias     over what its array lacks of batches and heads: a workgroup per tile of it (`bias_kernel`)
     slopes   times the distance: per row beside dQ, then per head (`heads_kernel`)
@@ -62,8 +65,9 @@ def widened(variant: Variant, value):
     return wd.cast(value, wide(variant)) if variant.dtype.bits == 8 else value
 
 
-def delta_kernel(variant: Variant, *, tile: int = 64):
-    """delta[b, h, m] = the sum of dO · O over the head's dimension."""
+def delta_kernel(variant: Variant, *, tile: int = 64, zero: bool = False):
+    """delta[b, h, m] = the sum of dO · O over the head's dimension. `zero`: also 0 in d_q_sums, to which the kernel of
+    dK and dV adds."""
     dims, out = variant.dims(H, M, E), wide(variant)
 
     @wd.wave(
@@ -75,7 +79,10 @@ def delta_kernel(variant: Variant, *, tile: int = 64):
         o: wd.Memory[(*dims, out)],
         d_o: wd.Memory[(*dims, out)],
         delta: wd.Memory[B, H, M, wd.f32],
+        d_q_sums: wd.Memory[(*variant.dims(H, M, D), wd.f32)] if zero else None,
     ):
+        if zero:
+            wd.write(wd.Register[M, D, wd.f32](0.0), d_q_sums)
         wd.write(wd.sum(wd.cast(wd.read(o), wd.f32) * wd.cast(wd.read(d_o), wd.f32), dim=E), delta)
 
     return delta
@@ -103,10 +110,11 @@ def of_products(variant: Variant, d_s, raw, scale):
 
 
 def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: int = 4, of: str = "kv"):
-    """dK and dV, or `of` one of them; `tile`: queries per trip, keys per workgroup. Arguments: q, k, v, d_o, lse,
-    delta, scale, d_k, d_v without what the gradient does not need, then those that the variant has of bias, slopes."""
+    """dK and dV, or `of` one of them, or "qkv" of all three; `tile`: queries per trip, keys per workgroup. Arguments:
+    q, k, v, d_o, lse, delta, scale, d_k, d_v without what the gradient does not need, then those that the variant has
+    of bias, slopes, and d_q_sums: f32, to which dQ / scale is added."""
     dtype, group, out = variant.dtype, variant.group, wide(variant)
-    of_k, of_v = "k" in of, "v" in of
+    of_k, of_v, of_q = "k" in of, "v" in of, "q" in of
     rows = [wd.TilingConstraint(R, 1)] if group > 1 else []
 
     @wd.wave(
@@ -119,7 +127,7 @@ def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: in
             *rows,
         ],
         subs={BM: tile[0], BN: tile[1], R: group},
-        name="attention_keys" if of == "kv" else f"attention_keys_{of}",
+        name={"kv": "attention_keys", "qkv": "attention_gradients"}.get(of, f"attention_keys_{of}"),
     )
     def backward(
         q: wd.Memory[(*variant.dims(H, M, D), wd.SHARED, dtype)],
@@ -133,6 +141,7 @@ def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: in
         d_v: wd.Memory[(*variant.dims(G, N, E), out)] if of_v else None,
         bias: wd.Memory[B, H, M, N, out] if variant.bias else None,
         slopes: wd.Memory[H, wd.f32] if variant.alibi else None,
+        d_q_sums: wd.Memory[(*variant.dims(H, M, D), wd.f32)] if of_q else None,
     ):
         def over_head(head, *sums):
             start, stop = variant.queries_of_tile()
@@ -154,13 +163,19 @@ def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: in
                     taken(slopes) if variant.alibi else None,
                 )
                 p = weights(variant, raw, taken(lse, M), scale, *more)
-                found = []
                 if of_k:
-                    d_s = of_products(variant, p * (d_p - taken(delta, M)), raw, scale)
-                    found.append(wd.mma(wd.cast(d_s, out), queries(), sums[0]))
-                if of_v:
-                    found.append(wd.mma(wd.cast(p, out), taken(d_o, M, E), sums[-1]))
-                return found
+                    d_s = wd.cast(of_products(variant, p * (d_p - taken(delta, M)), raw, scale), out)
+                found = {}
+                for x in "vqk" if of_q else of:  # dQ before dK, beside which it is added up
+                    if x == "v":
+                        found[x] = wd.mma(wd.cast(p, out), taken(d_o, M, E), sums[-1])
+                    elif x == "k":
+                        found[x] = wd.mma(d_s, queries(), sums[0])
+                    else:
+                        part = wd.mma(d_s, widened(variant, wd.read(k)), wd.Register[M, D, wd.f32](0.0))
+                if of_q:
+                    wd.atomic_add(part, d_q_sums, mapping=wd.IndexMapping((M, D), {H: head}))
+                return [found[x] for x in "kv" if x in found]
 
             return over_queries
 
@@ -234,6 +249,24 @@ def queries_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves:
         wd.write(wd.cast(sums[0] * scale, out), d_q)
         if variant.alibi:
             wd.write(sums[1], d_rows)
+
+    return backward
+
+
+def rounding_kernel(variant: Variant, *, tile: int = 64):
+    """dQ from the sums that `keys_kernel(of="qkv")` leaves."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(H, 1, 1), wd.WorkgroupConstraint(B, 1, 2)],
+        subs={BM: tile},
+        name="attention_rounding",
+    )
+    def backward(
+        d_q_sums: wd.Memory[(*variant.dims(H, M, D), wd.f32)],
+        scale: wd.Scalar[wd.f32],
+        d_q: wd.Memory[(*variant.dims(H, M, D), wide(variant))],
+    ):
+        wd.write(wd.cast(wd.read(d_q_sums) * scale, wide(variant)), d_q)
 
     return backward
 
@@ -456,20 +489,24 @@ def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0, shared:
     single = numpy_gradients(variant, given, np.float32, shared)
     given["o"], given["lse"] = single["o"].astype(out), single["lse"].astype(np.float32)
     given["delta"], given["d_rows"] = (np.full(given["lse"].shape, 93, np.float32) for _ in range(2))
+    given["d_q_sums"] = np.full(given["q"].shape, 93, np.float32)
     for name in (x for x in single if x.startswith("d_")):
         given[name] = np.full(single[name].shape, 93, np.float32 if name in ("d_slopes", "d_sink") else out)
     return given
 
 
-def kernels(variant: Variant, tiles: Tiles = SMALL, shared: str = ""):
-    """The kernels in order."""
+def kernels(variant: Variant, tiles: Tiles = SMALL, shared: str = "", deterministic: bool = True):
+    """The kernels in order. Unless `deterministic`, dQ is added up by atomics beside dK and dV, where these come from
+    one kernel and no slopes have gradients, which the kernel of dQ computes."""
     rows, step, waves = tiles.rows, tiles.step, tiles.waves
     of_keys = {"tile": (tiles.queries or step, rows), "waves": waves}
     of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "shared": shared}
+    once = not deterministic and not tiles.apart and not variant.alibi
+    of = ("qkv",) if once else ("k", "v") if tiles.apart else ("kv",)
     return (
-        delta_kernel(variant, tile=rows),
-        *(keys_kernel(variant, of=x, **of_keys) for x in (("k", "v") if tiles.apart else ("kv",))),
-        queries_kernel(variant, tile=(rows, step), waves=waves),
+        delta_kernel(variant, tile=rows, zero=once),
+        *(keys_kernel(variant, of=x, **of_keys) for x in of),
+        rounding_kernel(variant, tile=rows) if once else queries_kernel(variant, tile=(rows, step), waves=waves),
         *([bias_kernel(variant, **of_bias)] if variant.bias else []),
         *([heads_kernel(variant)] if variant.alibi or variant.sinks else []),
     )
@@ -500,6 +537,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tile", type=int, help="rows per workgroup")
     parser.add_argument("--step", type=int, help="rows per trip")
     parser.add_argument("--waves", type=int, help="waves along the workgroup's rows")
+    parser.add_argument("--atomic", action="store_true", help="add dQ up by atomics: not the same bits on every run")
     given = parser.parse_args(arguments)
     variant = Variant(
         common.dtype_called(given.dtype), None, given.causal or given.window is not None, given.window, given.bias,
@@ -512,7 +550,7 @@ def main(arguments: list[str] | None = None) -> int:
         tiles = replace(tiles, rows=given.tile or 64, waves=given.waves or 4)
     if given.step:
         tiles = replace(tiles, step=given.step, queries=None)
-    for kernel in kernels(variant, tiles, given.shared):
+    for kernel in kernels(variant, tiles, given.shared, not given.atomic):
         common.run(kernel, [values[p.name] for p in kernel.parameters], given)
     return check(variant, values, given.shared)
 

@@ -127,7 +127,7 @@ def _price(
             cost = inf
         for position in (0, 1):
             producer = made.get(feeds.get((n.id, position), -1))
-            if producer is None or producer is plan:
+            if producer is None or producer is plan or plan.spread is not None:  # it is stored to shared memory
                 continue
             port = plan.second if (position == 1) != option.swap else plan.first
             cost += move_clocks(producer.result, port, n.inputs[position].dtype.bits)

@@ -83,7 +83,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
         elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
             lanes = low.target.wave_size * low.partition.waves
             reductions.append((layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8), n))
-        elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]) and low.plans[plan.k].waves > 1:
+        elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]).spread is None and low.plans[plan.k].waves > 1:
             words = min(plan.atom.d_words, SUMMED_WORDS)
             reductions.append((words * 4 * low.target.wave_size * low.partition.waves, n))
         elif n.op == "sort":

@@ -36,6 +36,7 @@ from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.split_k import SUMS
+from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
 from wavedsl.ir.value_classes import Classes, join_region, join_sums, reduction, waits_for_other, written_along
@@ -50,6 +51,12 @@ class Inference:
     layouts: dict[int, Layout] = field(default_factory=dict)
     mmas: dict[int, MmaPlan] = field(default_factory=dict)
     demands: dict[tuple[int, int], Layout] = field(default_factory=dict)
+
+    @property
+    def spread(self) -> dict[int, Spread]:
+        """Products whose result waves share out, and what lies as it does, by number."""
+        found = {i: plan.spread for i, plan in self.mmas.items() if plan.spread is not None}
+        return found | {i: spread for spread in found.values() for i in spread.alike}
 
     def matrix_uses(self) -> dict[int, list[tuple[MmaPlan, bool]]]:
         """Reads that matrix instructions take from shared memory: id → (product, whether as its A) of each use."""

@@ -250,9 +250,9 @@ class _State:
         old = np.zeros_like(values[0])
         for t in np.flatnonzero(inside):
             cell = memory[start[t] : start[t] + op.attrs["bytes"]]
-            old[t] = cell.view(old.dtype)[0]
-            new = ATOMIC[op.attrs["how"]](old[t : t + 1], *(v[t : t + 1] for v in values))
-            cell[...] = np.ascontiguousarray(new).view(np.uint8)
+            old[..., t] = cell.view(old.dtype) if old.ndim > 1 else cell.view(old.dtype)[0]
+            new = ATOMIC[op.attrs["how"]](old[..., t], *(v[..., t] for v in values))
+            cell[...] = np.atleast_1d(np.ascontiguousarray(new)).view(np.uint8)
         return old
 
     def _any_lane(self, op: Op, active: Array, p: Array) -> Array:

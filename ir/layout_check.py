@@ -25,10 +25,13 @@ def check_layouts(graph: Graph, partition: Partition, inference: Inference) -> N
         layout = inference.layouts[node.id]
         if set(layout.dims) != {str(d) for d in node.dims}:
             raise CompileError(f"%{node.id} ({node.op}) has dimensions its layout lacks", node.loc)
-        key = (layout, tuple((d, waves[d]) for d in layout.dims))
+        shares = {}
+        if node.id in inference.spread:
+            shares = {str(inference.spread[node.id].dim): inference.spread[node.id].share}
+        key = (layout, tuple((d, {**waves, **shares}[d]) for d in layout.dims))
         if key in _CHECKED:
             continue
-        problem = coverage_problem(layout, {d: waves[d] for d in layout.dims})
+        problem = coverage_problem(layout, {d: {**waves, **shares}[d] for d in layout.dims})
         if problem:
             raise CompileError(f"the layout of %{node.id} ({node.op}) {problem}", node.loc)
         _CHECKED.add(key)

@@ -20,6 +20,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.steps import Context, Key, Step
+from wavedsl.ir.symbols import dim_name
 
 
 def starts_at_zero(n: Node) -> bool:
@@ -74,7 +75,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps of one product: its register operand made ready if need be, then all of its instructions."""
     plan = low.inference.mmas[n.id]
     atom = plan.atom
-    apart = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
+    apart = low.plans[plan.k].waves > 1 and n.id not in low.late_sums and plan.spread is None
     if apart and low.region_of(n) is not low.graph.region:
         raise ConstraintError(
             f"warpgroups that share {plan.k} add their sums outside of loops and conditions, or behind a loop over it, "
@@ -97,7 +98,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
             uses += [k for keys in register_keys(low, source, plan.first) for k in keys]
     if len(n.inputs) > 2:
         uses += low.keys(n.inputs[2])
-    count = len(pieces(plan)) * (dict(plan.second.extents)[plan.k] // atom.k)
+    count = len(pieces(plan)) * (plan.deep // atom.k)
     share = -(-low.partition.waves // low.target.simds)
     resources = (("mfma", atom.cycles * count * share), ("issue", low.issue_clocks() * count))
     buffers = [low.buffer_names[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
@@ -150,11 +151,11 @@ class Issue:
     def __init__(self, low: Lowering, n: Node, plan: MmaPlan, context: Context):
         self.low, self.n, self.plan = low, n, plan
         b, atom = low.b, plan.atom
-        self.depth = range(0, dict(plan.second.extents)[plan.k], atom.k)
+        self.depth = range(0, plan.deep, atom.k)
         """Offsets along K of the instructions of a piece."""
         sides = ((plan.m, atom.m), (plan.n, atom.n))
         self.tiles = [
-            OperandTile(low, x, side, plan.k, context) if shared else None
+            OperandTile(low, x, side, plan, context) if shared else None
             for x, shared, (side, _) in zip(plan.ports, plan.in_shared, sides)
         ]
         kind = register_type(n.dtype)
@@ -185,7 +186,7 @@ class Issue:
         a_words = value.words(b)
         first: dict[tuple[int, int], Value] = {}
         for m in dict.fromkeys(m for m, _ in pieces(plan)):
-            for k in range(0, dict(plan.second.extents)[plan.k], atom.k):
+            for k in range(0, plan.deep, atom.k):
                 where = {plan.m: m, plan.k: k}
                 numbers = port_registers(plan.first, "M", atom.a, (plan.m, plan.k), atom.a_words, atom.a_dtype, where)
                 words = [a_words[r] for r in numbers]
@@ -236,7 +237,8 @@ def addend(low: Lowering, n: Node, context: Context) -> tuple[list[Value] | None
 class OperandTile:
     """One operand of a product in its ring slot: where each instruction starts in it."""
 
-    def __init__(self, low: Lowering, x: Node, side: str, k: str, context: Context):
+    def __init__(self, low: Lowering, x: Node, side: str, plan: MmaPlan, context: Context):
+        k = plan.k
         self.low, self.side, self.k = low, side, k
         staged = low.made[x.id] if x.id in low.made else low.staged[x.id]
         tile = staged.tile
@@ -246,6 +248,11 @@ class OperandTile:
         self.major = "k" if tile.fast == k else "m"
         self.words = tile.descriptor(k)
         slot = low.slot_bytes(x, context)
+        if plan.spread is not None:  # all of K, for this wave's share of one side
+            own = side == dim_name(plan.spread.dim)
+            share = scaled(low.b, low.wave_digit[k], self.tile.offset({side: plan.spread.share})) if own else 0
+            self.base, self.offset = total(low.b, [slot, share]), staged.offset
+            return
         wave = scaled(low.b, low.wave_digit[side], self.tile.offset({side: low.plans[side].wave}))
         share, waves = low.plans[k].wave, low.plans[k].waves
         step = self.tile.offset({k: share}) if waves > 1 else 0

@@ -25,7 +25,7 @@ from wavedsl.ir.lower_values import emitter, one_writer, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ATOMIC_VALUES
 from wavedsl.ir.steps import Context
-from wavedsl.ir.symbols import names
+from wavedsl.ir.symbols import dim_name, names
 from wavedsl.ir.tile_dims import CONDITIONAL, conditions, varying_dims
 
 
@@ -36,7 +36,8 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
-    wave_guard = one_writer(low, layout.dims)
+    spread = low.inference.spread.get(n.id)
+    wave_guard = one_writer(low, layout.dims if spread is None else (*layout.dims, dim_name(spread.over)))
     # A counter of each output tile is every workgroup's business, and so is a workgroup's share of a sum.
     dims = (*layout.dims, *n.attrs.get("joined", ()))
     shared = () if n.attrs.get("per_workgroup") else shared_dims(low, dims)
@@ -61,12 +62,15 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     old: list[Any] = [None] * layout.elements_per_lane
     width, groups, _ = mapped_groups(low, n, layout, True)
     pairs = n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and width >= 2 and access.info.align % 4 == 0
+    run = 2 if pairs else 1 if used else _run(low, n, dtype, width)
     for group in groups:
-        parts = [group[i : i + 2] for i in range(0, len(group), 2)] if pairs else [(e,) for e in group]
-        for part in parts:
+        for part in (group[i : i + run] for i in range(0, len(group), run)):
             voff, mask = access.operands(part[0])
             mask = mask if guard is None else b.pand(mask, guard)
-            if pairs:
+            if run > 1 and not pairs:
+                numbers = b.vec(*(values[0].element(b, e) for e in part))
+                found = b.elements(access.atomic(voff, _how(n.op, dtype), numbers, mask=mask))
+            elif pairs:
                 found = _pair(low, access, voff, mask, dtype, [values[0].element(b, e) for e in part])
             else:
                 found = (_one(low, n, access, voff, mask, dtype, [v.element(b, part[0]) for v in values]),)
@@ -80,6 +84,14 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     if used and (wave_guard is not None or far):
         old = _from_writer(low, layout, old, wave_guard or b.true, source if far else b.lane())
     return from_elements(b, layout, n.dtype, old)
+
+
+def _run(low: Lowering, n: Node, dtype: DType, width: int) -> int:
+    """Of `width` neighbours, how many one instruction adds that gives nothing back."""
+    if dtype.bits != 32 or n.op in ("atomic_xchg", "atomic_cas"):
+        return 1
+    how, kind = _how(n.op, dtype), scalar_type(dtype).kind
+    return next((run for run in (4, 2) if run <= width and (how, f"{kind}x{run}") in low.target.atomics), 1)
 
 
 def shared_dims(low: Lowering, dims: Sequence[str]) -> list[str]:

@@ -17,7 +17,15 @@ from math import gcd
 from typing import Any, NamedTuple
 
 import sympy
-from wavedsl.ir.access import element_groups, gather_words, sub_word, total, vector_elements, whole_buffer
+from wavedsl.ir.access import (
+    element_groups,
+    gather_words,
+    scaled,
+    sub_word,
+    total,
+    vector_elements,
+    whole_buffer,
+)
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bits import number_of
 from wavedsl.ir.derived_layout import project_to
@@ -120,6 +128,12 @@ class MappedAccess:
             self.strides = [wide_stride(b, self.info, i) for i in range(len(strides))]
         self._buffer = None if self.far else whole_buffer(b, self.info, extents)
         self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
+        spread = low.inference.spread.get(n.id)
+        if spread is not None:  # each of the waves that share another dimension has a part of this one
+            first = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
+            d = dim_name(spread.dim)
+            self.own[d] = [b.add(x, first) for x in self.own[d]]
+        starts = {} if spread is None else {d: first}
         self.base = low.base_at(context.iteration)
         self.columns: dict[int, tuple[Fragment, list[int]]] = {}
         for c in self.mapping.coords:
@@ -128,7 +142,7 @@ class MappedAccess:
                 self.columns[c] = index, aligned_elements(n.inputs[c], index, layout)
         self.inputs = n.inputs
         self.inside = [
-            inside_masks(low, layout, d, context)
+            inside_masks(low, layout, d, context, starts.get(d, 0))
             for d in layout.dims
             if low.plans[d].ragged or dict(layout.extents)[d] > low.plans[d].wave
         ]

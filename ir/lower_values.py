@@ -316,12 +316,13 @@ def zero_beyond(low: Lowering, value: Fragment, dim: str, context: Context, neut
     return from_words(b, layout, value.dtype, [group(first) for first in range(0, count, per)])
 
 
-def inside_masks(low: Lowering, layout: Layout, dim: str, context: Context) -> list[Value]:
-    """Per element, whether its coordinate along `dim` exists: inside the array and inside the tile."""
+def inside_masks(low: Lowering, layout: Layout, dim: str, context: Context, first: Any = 0) -> list[Value]:
+    """Per element, whether its coordinate along `dim` exists: inside the array and inside the tile. `first`: where the
+    layout starts in what the wave has of the tile."""
     b, plan = low.b, low.plans[dim]
     position = low.position([dim], low.base_at(context.iteration))
     lane = lane_coordinate(b, layout, dim)
-    start = total(b, [position.base[dim], position.wave[dim]])
+    start = total(b, [position.base[dim], position.wave[dim], first])
     extent = low.extent(dim)
     if isinstance(extent, int) and isinstance(start, int):
         limit: Any = extent - start

@@ -19,10 +19,10 @@ from math import gcd, prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.access import join_word, total
+from wavedsl.ir.access import join_word, scaled, total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.fragment import per_register
+from wavedsl.ir.fragment import Fragment, per_register
 from wavedsl.ir.fragment_loads import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import B32, F32, Value
@@ -33,6 +33,8 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, SPANS, MatrixTile, matrix_tile
 from wavedsl.ir.mma_plan import MmaPlan
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.panel_stores import ROWS as PRODUCT_ROWS
+from wavedsl.ir.panel_stores import PanelForm, PanelStores, product_fragment
 from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
@@ -59,6 +61,8 @@ class MadeTile:
     offset: int = 0
     early: bool = False
     """Whether it is stored in front of its loop, which does not change it."""
+    form: PanelForm | None = None
+    """Of a value that lies as a product left it, two bytes an element: matrix stores move it."""
 
     @property
     def place(self) -> Place:
@@ -133,13 +137,26 @@ def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: i
                 continue
             key = (cost.worst, -tile.span)
             if best is None or key < best[0]:
-                best = key, MadeTile(x, tile, layout, cost.plan, addresses, cost.plan.groups(layout), ks)
+                form = _matrix_stores(low, x, tile, layout)
+                best = key, MadeTile(x, tile, layout, cost.plan, addresses, cost.plan.groups(layout), ks, form=form)
     if best is None:
         raise ConstraintError("a computed operand of a warpgroup's product finds no place in shared memory", x.loc)
     if low.shared_top + best[1].place.bytes * slots > low.target.shared_bytes:
         problem = "a computed operand of a warpgroup's product exceeds shared memory"
         raise ConstraintError(problem, x.loc, "smaller tiles")
     return best[1]
+
+
+def _matrix_stores(low: Lowering, x: Node, tile: MatrixTile, layout: Layout) -> PanelForm | None:
+    """How matrix stores move a wave's share of a tile; None where they cannot, or other waves have the same share."""
+    plans, along, across = low.plans, tile.fast, tile.other
+    if x.dtype.bits != 16 or not product_fragment(layout, across, along) or tile.span < 32:
+        return None
+    rows, columns = plans[across].wave, plans[along].wave
+    same = any(p.waves > 1 and d not in low.cut_along(layout.dims) for d, p in plans.items())
+    if same or rows % PRODUCT_ROWS or columns * 2 % tile.span:
+        return None
+    return PanelForm(tile, across, along, 2, PRODUCT_ROWS, tile.width)
 
 
 def store_step(low: Lowering, n: Node) -> Step:
@@ -152,6 +169,9 @@ def store_step(low: Lowering, n: Node) -> Step:
         for k in made.ks:
             if needs_zero(low, n, k):
                 value = zero_beyond(low, value, k, context)
+        if made.form is not None:
+            _store_panels(low, made, made.form, value, low.slot_bytes(n, context))
+            return
         fragments = FragmentLoads(b, made, low.wave_digit, low.plans, digit_dims)
         masks = _shares(low, made.layout)
         slot = low.slot_bytes(n, context)
@@ -170,6 +190,17 @@ def store_step(low: Lowering, n: Node) -> Step:
     resources, latency = low.memory_cost("store.shared", made.loads.bytes)
     resources = tuple((unit, clocks * len(made.groups)) for unit, clocks in resources)
     return Step(f"store {made.name}", "swrite", resources, latency, low.keys(n), (), emit, made.name, n.loc)
+
+
+def _store_panels(low: Lowering, made: MadeTile, form: PanelForm, value: Fragment, slot: Any) -> None:
+    """The stores of a wave's share of a tile by matrix stores."""
+    b, plans = low.b, low.plans
+    stores = PanelStores(low, form, value.layout, made.name)
+    shares = [scaled(b, low.digit(d), made.tile.offset({d: plans[d].wave})) for d in (form.across, form.along)]
+    base = total(b, [slot, made.offset, *shares])
+    for r in range(0, plans[form.across].wave, form.height):
+        for c in range(0, plans[form.along].wave, form.width):
+            stores.panel(total(b, [base, made.tile.offset({form.across: r, form.along: c})]), value, r, c)
 
 
 def _shares(low: Lowering, layout: Layout) -> list[Value]:

@@ -21,7 +21,7 @@ def instructions(plan: MmaPlan) -> int:
         return len(result_tiles(plan)) * len(k_issues(plan))
     sizes = dict(plan.result.extents)
     pieces = sizes[plan.m] // plan.atom.m * (sizes[plan.n] // plan.atom.n)
-    return pieces * (dict(plan.second.extents)[plan.k] // plan.atom.k)
+    return pieces * (plan.deep // plan.atom.k)
 
 
 def k_issues(plan: MmaPlan) -> list[int]:

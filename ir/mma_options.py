@@ -45,7 +45,8 @@ def mma_options(
     contiguous, bits = written or ("", 0)
     a, b = (node.inputs[p] for p in factors(node))
     m, n, k = product_dims(node)
-    wm, wn, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    sizes = operands.sizes(node, partition)
+    wm, wn, wk = (sizes[d] if d is not None else 1 for d in (m, n, k))
     wanted = getattr(hardware, "mma_type", None)
     wanted_name = getattr(wanted, "name", wanted)
     asked = {d: v for d in (m, n, k) if d is not None and (v := partition.dims[d].vector) is not None}
@@ -57,7 +58,7 @@ def mma_options(
         if atom.asynchronous:
             ends = (n, m) if swap else (m, n)
             stored = (node.id, 0 if swap else 1) in operands.makeable
-            misfit = async_misfit(atom, partition, ends, k, a if swap else b, operands.reads, stored)
+            misfit = async_misfit(atom, sizes, ends, k, a if swap else b, operands.reads, stored)
             if misfit:
                 misfits.append(misfit)
                 continue
@@ -99,7 +100,7 @@ def mma_options(
 
 def async_misfit(
     atom: MmaAtom,
-    partition: Partition,
+    sizes: Mapping[Any, int],
     ends: tuple[Any, Any],
     k: Any,
     second: Node,
@@ -111,8 +112,8 @@ def async_misfit(
     if None in ends:
         return "an operand has no dimension of its own"
     for d, size, what in ((ends[0], atom.m, "rows"), (ends[1], atom.n, "columns"), (k, atom.k, "deep")):
-        if partition.dims[d].wave % size:
-            return f"a wave's {partition.dims[d].wave} elements of {d} are no multiple of {size} {what}"
+        if sizes[d] % size:
+            return f"a wave's {sizes[d]} elements of {d} are no multiple of {size} {what}"
     if second.id not in reads and not stored:
         return "neither operand is an array's tile that can lie in shared memory"
     return ""

@@ -26,6 +26,7 @@ from wavedsl.ir.mma_ports import (
 )
 from wavedsl.ir.mma_tiles import LASTING, SharedOperands
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom, Target
 
@@ -56,6 +57,10 @@ class MmaPlan:
     block: int = 0
     """Columns of B's tile in shared memory among which the first pairs of each four stand before the second pairs; the
     result has them as they lie there. 0: as they come."""
+    deep: int = 0
+    """Asynchronous instructions: elements of K that a wave contracts."""
+    spread: Spread | None = None
+    """How waves that share the contracted dimension share the result instead (`spread_products`)."""
     scales: tuple[Layout, Layout] | None = None
     """The layouts in which A's and B's scales are held, of a scaled product."""
 
@@ -105,9 +110,10 @@ def mma_plan(
     if swap:
         m, n = n, m
     am_name, an_name, k_name = ("" if m is None else dim_name(m)), ("" if n is None else dim_name(n)), dim_name(k)
-    wam, wan, wk = (partition.dims[d].wave if d is not None else 1 for d in (m, n, k))
+    sizes = operands.sizes(node, partition)
+    wam, wan, wk = (sizes[d] if d is not None else 1 for d in (m, n, k))
     if atom.asynchronous:
-        return _async_plan(node, target, option, (am_name, an_name, k_name), (wam, wan, wk), operands)
+        return _async_plan(node, target, option, (am_name, an_name, k_name), (wam, wan, wk), operands, partition)
     scales = None
     if atom.scale_block:
         step_bits, order = scaled_steps(atom, wk)
@@ -135,7 +141,7 @@ def mma_plan(
 
 def _async_plan(
     node: Node, target: Target, option: MmaOption, names: tuple[str, str, str], waves: tuple[int, int, int],
-    operands: SharedOperands,
+    operands: SharedOperands, partition: Partition,
 ) -> MmaPlan:  # fmt: skip
     """An asynchronous instruction's plan: tiles in shared memory have a nominal layout, which nothing is held in."""
     (m, n, k), (wave_m, wave_n, wave_k) = names, waves
@@ -145,9 +151,13 @@ def _async_plan(
     # With a computed B both lie in shared memory: nothing then holds back the next trip's registers.
     own = (node.id, 1 if swap else 0)
     stays = own in operands.lasting and wave_m * wave_k * a.dtype.bits >= LASTING * 32 * target.wave_size
-    made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays)
+    spread = operands.spread.get(node.id)
+    made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays or spread is not None)
     a_shared = (a.id in operands.reads and own not in operands.resident) or made_a
-    sizes = dict(zip(names, waves))
+    sizes = {m: wave_m, n: wave_n, k: wave_k}
+    if spread is not None:  # tiles are as wide as for other products
+        plans = {dim_name(d): partition.dims[d].wave for x in node.inputs for d in x.dims}
+        sizes = {d: plans[d] for d in names}
 
     def tile(x: Node) -> Layout:
         return whole_tile({dim_name(d): sizes[dim_name(d)] for d in x.dims}, target)
@@ -160,4 +170,5 @@ def _async_plan(
     inner = named_bits(held, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, (made_a, made_b), block)
+    made = made_a, made_b
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, made, block, wave_k, spread)

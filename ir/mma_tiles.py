@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.spread_products import Spread, spread_products
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile, placement
@@ -28,6 +30,16 @@ class SharedOperands:
     lasting: frozenset[tuple[int, int]] = frozenset()
     resident: frozenset[tuple[int, int]] = frozenset()
     paired: frozenset[int] = frozenset()
+    spread: Mapping[int, Spread] = field(default_factory=dict)
+    """Products whose result waves share out, by number."""
+
+    def sizes(self, node: Node, partition: Partition) -> dict[Any, int]:
+        """What one wave has of each dimension of a product."""
+        found = {d: partition.dims[d].wave for x in node.inputs for d in x.dims}
+        if node.id in self.spread:
+            spread = self.spread[node.id]
+            found |= {spread.over: partition.dims[spread.over].tile, spread.dim: spread.share}
+        return found
 
 
 def shared_operands(
@@ -39,9 +51,10 @@ def shared_operands(
         return SharedOperands()
     reads, made = shared_reads(graph), makeable(graph)
     resident = resident_operands(graph, partition, reads, target)
-    return SharedOperands(
-        reads, made, lasting_operands(graph, made), resident, paired_products(graph, partition, feeds, reads)
-    )
+    spread = spread_products(graph, partition, reads)
+    lasting = lasting_operands(graph, made)
+    made |= {(number, x.computed) for number, x in spread.items()}
+    return SharedOperands(reads, made, lasting, resident, paired_products(graph, partition, feeds, reads), spread)
 
 
 def shared_reads(graph: Graph) -> frozenset[int]:

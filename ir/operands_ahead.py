@@ -124,7 +124,7 @@ def _chain(steps: Sequence[Step], making: Sequence[int], product: Step) -> list[
 
 def units(plan: MmaPlan) -> list[Sequence[int]]:
     """Offsets along K of the instructions of each unit. What a product reads from shared memory alone is one."""
-    depth = range(0, dict(plan.second.extents)[plan.k], plan.atom.k)
+    depth = range(0, plan.deep, plan.atom.k)
     if plan.a_shared:
         return [depth]
     clocks, per = plan.atom.cycles * len(pieces(plan)), 1

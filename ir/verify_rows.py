@@ -41,7 +41,7 @@ def _atomic(op: Op) -> str:
     bytes, how, values = op.attrs["bytes"], op.attrs["how"], op.args[2 if op.name == "atomic.far" else 5 :]
     if how not in ATOMIC or len(values) != (2 if how == "cas" else 1):
         return f"{how} of {len(values)} values"
-    if bytes not in (4, 8) or any(v.type is not op.results[0].type or v.type.words * 4 != bytes for v in values):
+    if bytes not in (4, 8, 16) or any(v.type is not op.results[0].type or v.type.words * 4 != bytes for v in values):
         return f"changes {bytes} B of {op.results[0].type} by {', '.join(str(v.type) for v in values)}"
     return ""
 

@@ -236,8 +236,12 @@ def _atomic(s: Selector, op: Op, values: Sequence[Value], mask: Any, place: Call
         name, sign = _ATOMIC[how]
         words = ("global", name, sign + kind[1:])
     address = place()
-    sources = [s.regs(v)[0] for v in values]
     guard = None if mask is True else mask
+    count = op.result.type.n
+    if count > 1:
+        s.emit(("red", words[0], f"v{count}", words[2], words[1]), address, s.regs(values[0]), guard=guard)
+        return
+    sources = [s.regs(v)[0] for v in values]
     if not s.users.get(op.result.id) and how not in ("xchg", "cas"):
         s.emit(("red", *words), address, *sources, guard=guard)
         return

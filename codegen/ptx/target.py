@@ -147,6 +147,8 @@ _ATOMICS = frozenset(
     {(how, kind) for how in ("add", "min_s", "max_s", "min_u", "max_u", "xchg", "cas") for kind in ("i32", "i64")}
     | {("fadd", "f32"), ("fadd", "f64"), ("pk_add_f16", "b32")}
 )
+_ATOMICS_90 = frozenset({("pk_add_bf16", "b32"), ("fadd", "f32x2"), ("fadd", "f32x4")})
+"""What chips from sm_90 on have beside: sums of several neighbours only where nobody asks what was there."""
 
 
 def _widens(number: int) -> frozenset[tuple[str, str]]:
@@ -196,7 +198,7 @@ def _target(chip: Chip) -> Target:
         memory_rate=product.hbm / product.clock if product else 0.0,
         l2_bytes=product.l2_bytes if product else 0,
         bytes_in_flight=product.hbm * product.latency / product.units if product else 0.0,
-        atomics=_ATOMICS | ({("pk_add_bf16", "b32")} if chip.number >= 90 else frozenset()),
+        atomics=_ATOMICS | (_ATOMICS_90 if chip.number >= 90 else frozenset()),
         clock_unit=1,
         widens=_widens(chip.number),
         pairs=frozenset(

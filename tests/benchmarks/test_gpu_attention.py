@@ -100,23 +100,23 @@ class Tried:
 
         return run
 
-    def poison(self):
-        self.ran = "nothing"
+    def poison(self, gradients):
+        self.ran, self.gradients = "nothing", gradients
 
     def error(self, gradients):
-        assert self.ran in self.choices and not gradients
+        assert self.ran in self.choices and gradients is self.gradients
         return math.inf if self.ran in self.wrong else 0.5
 
 
 def test_the_fastest_way_that_is_right_is_timed(benchmark, tmp_path):
     """One that kills the context, or is wrong, takes nothing from the others."""
 
-    def row(wrong):
+    def row(wrong, gradients=False):
         held = types.SimpleNamespace(work=Tried(wrong), tutorial=None)
         held.work.others = lambda gradients, tutorial: {}
         held.work.forward = lambda: None
         done = benchmark.units.Units(tmp_path / "none", keep=False)
-        return benchmark.timed(held, "shape", {"gradients": False}, held.work.choices, done)
+        return benchmark.timed(held, "shape", {"gradients": gradients}, held.work.choices, done)
 
     found = row({"fast"})
     assert found["tiles"] == "slow" and found["error"] == 0.5 and list(found["wrong"]) == ["fast"]
@@ -124,6 +124,7 @@ def test_the_fastest_way_that_is_right_is_timed(benchmark, tmp_path):
     assert found["missing"]["flash"] == "NotImplementedError: not at hand"
     found = row(set())
     assert found["tiles"] == "fast" and not found["wrong"]
+    assert row({"fast"}, gradients=True)["tiles"] == "slow"
     found = row({"fast", "slow"})
     assert "failed" in found and set(found["wrong"]) == {"fast", "slow"}
 
@@ -137,6 +138,15 @@ def test_ways_to_try(benchmark):
         assert {choice.cluster for choice in found} == clusters
     assert {choice.cluster for choice in benchmark.candidates("sm_90a", 4096, 64, True)} == {0}
     assert len(benchmark.candidates("gfx942", 4096, 64, False)) == 1
+
+
+def test_gradients_are_tried_with_and_without_atomics(benchmark):
+    """The same bits on every run first; by atomics where dK and dV come from one kernel."""
+    for d, ways in ((64, {True, False}), (128, {True, False}), (256, {True})):
+        found = benchmark.gradient_candidates("sm_90a", d, True)
+        assert found[0].deterministic and {way.deterministic for way in found} == ways
+        assert len({str(way) for way in found}) == len(found)
+    assert [way.deterministic for way in benchmark.gradient_candidates("gfx942", 64, False)] == [True]
 
 
 def test_rates_and_ratios_are_of_what_was_measured(benchmark):
