@@ -92,6 +92,8 @@ class Bench:
         self.wait = wait
         self.found: list[dict[str, Any]] = []
         self.timed: list[Row] = []
+        self.kept: list[Any] = []
+        """What calls have but the address of."""
 
     def add(self, group: str, name: str, make: Callable[[], Callable[[], Any]], place: Any = None, **more: Any) -> None:
         """A row of the call that `make` gives; if that fails, of why."""
@@ -212,10 +214,15 @@ def driver_calls(bench: Bench, torch: Any, bound: Any) -> None:
     released, kept = ctypes.CDLL("libcuda.so.1"), ctypes.PyDLL("libcuda.so.1")
     compiled = bound._compiled
     function = driver.load(compiled.asm, compiled.target, compiled.name, compiled.shared_bytes)
-    config = bindings.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = bound._grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = bound._call.block
-    config.sharedMemBytes, config.numAttrs = function.dynamic_shared, 0
+
+    def config_of(stream: int) -> Any:
+        config = bindings.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = bound._grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = bound._call.block
+        config.sharedMemBytes, config.numAttrs, config.hStream = function.dynamic_shared, 0, stream
+        return config
+
+    config = config_of(0)
     at, handle = ctypes.c_void_p(config.getPtr()), ctypes.c_void_p(int(function.handle))
     pointers = ctypes.c_void_p(bound._block.address)
     address = bound._block.address
@@ -251,16 +258,30 @@ def driver_calls(bench: Bench, torch: Any, bound: Any) -> None:
 
     bench.add("driver", "cuLaunchKernel, ctypes", plain(released))
 
-    def in_c() -> Callable[[], Any]:
-        library = compiled_loop()
-        launches = library.launches
-        launches.argtypes = (ctypes.c_void_p,) * 4 + (ctypes.c_int,)
-        entry = ctypes.cast(released.cuLaunchKernelEx, ctypes.c_void_p)
-        if launches(entry, at, handle, pointers, 1):
-            raise RuntimeError("the driver refuses the launch")
-        return lambda: launches(entry, at, handle, pointers, CALLS)
+    def in_c(config: Any, parameters: Any, extra: Any) -> Callable[[], Callable[[], Any]]:
+        def made() -> Callable[[], Any]:
+            launches = compiled_loop().launches
+            launches.argtypes = (ctypes.c_void_p,) * 5 + (ctypes.c_int,)
+            entry = ctypes.cast(released.cuLaunchKernelEx, ctypes.c_void_p)
+            given = entry, ctypes.c_void_p(config.getPtr()), handle, parameters, extra
+            if launches(*given, 1):
+                raise RuntimeError("the driver refuses the launch")
+            return lambda: launches(*given, CALLS)
 
-    bench.add("driver", "cuLaunchKernelEx, C", in_c, launches=CALLS)
+        return made
+
+    bench.add("driver", "cuLaunchKernelEx, C", in_c(config, pointers, None), launches=CALLS)
+    size = ctypes.c_size_t(ctypes.sizeof(bound._block.memory))
+    ends, buffer_is, size_is = 0, 1, 2  # CU_LAUNCH_PARAM_* (cuda.h)
+    extra = (ctypes.c_void_p * 5)(
+        buffer_is, ctypes.addressof(bound._block.memory), size_is, ctypes.addressof(size), ends
+    )
+    bench.add("driver", "cuLaunchKernelEx, C, parameters as one buffer", in_c(config, None, extra), launches=CALLS)
+    side = torch.cuda.Stream()
+    number = int(side.cuda_stream)
+    aside = config_of(number)
+    bench.kept += [bound, config, aside, size]
+    bench.add("driver", "cuLaunchKernelEx, C, side stream", in_c(aside, pointers, None), launches=CALLS)
     current = ctypes.c_void_p()
     place = ctypes.byref(current)
     bench.add("driver", "cuCtxGetCurrent, ctypes", lambda: lambda f=released.cuCtxGetCurrent: f(place))
@@ -269,8 +290,6 @@ def driver_calls(bench: Bench, torch: Any, bound: Any) -> None:
     bench.add("driver", "what current() takes", lambda: driver.current)
     status = ctypes.c_int()
     where = ctypes.byref(status)
-    side = torch.cuda.Stream()
-    number = int(side.cuda_stream)
     stream = ctypes.c_void_p(number)
     bench.add("driver", "cuStreamIsCapturing, ctypes", lambda: lambda f=released.cuStreamIsCapturing: f(stream, where))
     bench.add("driver", "cuStreamIsCapturing, ctypes, lock kept",
@@ -280,9 +299,10 @@ def driver_calls(bench: Bench, torch: Any, bound: Any) -> None:
 
 
 LOOP = """
-int launches(int (*entry)(void *, void *, void *, void *), void *config, void *function, void *parameters, int times) {
+int launches(int (*entry)(void *, void *, void *, void *), void *config, void *function, void *parameters, void *extra,
+             int times) {
   int status = 0;
-  while (times-- && !status) status = entry(config, function, parameters, 0);
+  while (times-- && !status) status = entry(config, function, parameters, extra);
   return status;
 }
 """
