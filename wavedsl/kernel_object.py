@@ -7,6 +7,7 @@ arguments by the Python signature and hand over to `wavedsl.compiler` and `waved
 from __future__ import annotations
 
 import inspect
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,6 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
 from wavedsl.outside import Snapshot
-from wavedsl.runtime.ways import Ways
 from wavedsl.schedule import Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
 from wavedsl.tracer.proxy import Array, Value
@@ -112,10 +112,13 @@ class Kernel:
         self._outside: Snapshot | None = None
         self.unchanged: Callable[[], bool] | None = None
         """Whether globals and closed-over variables are what they were when it was traced; None: it has none."""
-        self.ways = Ways()
+        self.ways: Any = NoWays
+        """The short ways of `dispatch`, once there are some."""
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
+        self._named = [_values_of(self._names[i:]) for i in range(len(self._names) + 1)]
+        """By how many arguments come without names: the others' values, in order, of a call that gives all of them."""
         self.scalars = frozenset(p.name for p in self.parameters if isinstance(p.annotation, ScalarType))
         self.defaults = {p.name: p.default for p in self.parameters if p.default is not inspect.Parameter.empty}
         if not self.parameters:
@@ -165,7 +168,7 @@ class Kernel:
         if self._outside is None or self._outside.same():
             return
         self._graphs, self._variants, self._outside, self.unchanged = {}, {}, None, None
-        self._dispatch, self.ways = None, Ways()
+        self._dispatch, self.ways = None, NoWays
         launch = sys.modules.get("wavedsl.runtime.launch")
         if launch is not None:
             launch.forget(self)
@@ -350,7 +353,7 @@ class Kernel:
         """The arguments of a call in the order of the parameters, found quickly where all are given."""
         if len(args) + len(kwargs) == len(self._names):
             try:
-                return (*args, *[kwargs[name] for name in self._names[len(args) :]])
+                return (*args, *self._named[len(args)](kwargs))
             except KeyError:
                 pass
         return tuple(self.bind_arguments(args, kwargs).values())
@@ -364,6 +367,25 @@ class Kernel:
             self._dispatch = Dispatch()
             self.ways = self._dispatch.ways
         return self._dispatch
+
+
+class NoWays:
+    """What stands for a kernel's short ways (`wavedsl.runtime.ways`) before it is launched."""
+
+    @staticmethod
+    def last(*args: Any) -> bool:
+        return False
+
+    @staticmethod
+    def other(args: tuple[Any, ...]) -> bool:
+        return False
+
+
+def _values_of(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the values of `names` in this order; KeyError if one is missing."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda given: tuple([given[name] for name in names])
 
 
 _UNANNOTATED = object()
