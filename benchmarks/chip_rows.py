@@ -20,7 +20,6 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent))
 
 from rehearsal import Rehearsal
-
 from wavedsl.codegen.ptx import isa
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "ptx_chip.txt"
