@@ -127,8 +127,8 @@ def memory(session: dict[str, Any]) -> Iterator[str]:
         ours, *others = (rate(row, name) for name in ("wavedsl", "torch", "triton"))
         known = [x for x in others if x]
         ratio = ours / max(known) if known else None
-        found.append((row["case"], _size(row), row["wavedsl"]["seconds"] * 1e6, ours, *others, ratio, row.get("of_copy"),
-                      row.get("of_alike")))  # fmt: skip
+        us, shares = row["wavedsl"]["seconds"] * 1e6, (row.get("of_copy"), row.get("of_alike"))
+        found.append((row["case"], _size(row), us, ours, *others, ratio, *shares))
     yield from table(
         ("case", "size", "us", "wavedsl GB/s", "torch", "Triton", "of best", "of the copy peak", "of a copy as large"),
         found,
