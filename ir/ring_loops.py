@@ -424,6 +424,13 @@ def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence
     _trip(frame, body, env, 0, mine, after=(max(reading, default=-1), turn))
 
 
+def _first_users(steps: Sequence[Step], order: Sequence[int], i: int) -> list[int]:
+    """Of a step that reads shared memory, the first step of the rest of the order that uses what it reads."""
+    if steps[i].kind != "sread":
+        return []
+    return next(([j] for j in order if not set(steps[i].defs).isdisjoint(steps[j].uses)), [])
+
+
 def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any, env: Env) -> None:
     """Without a copying warpgroup: one thread fills the next slot of every ring, if the loop has that trip."""
     b = low.b
@@ -469,6 +476,9 @@ def _trip(
             products.meet()
             synchronise(b, body.barriers[p])
         products.before(steps[i])
+        if low.reads_behind:
+            for j in _first_users(steps, body.order[p:], i):
+                products.before(steps[j])
         env.iteration = 0
         with b.loc(steps[i].loc):
             products.emit(steps[i], context)
