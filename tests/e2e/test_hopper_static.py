@@ -365,6 +365,27 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
         assert strategy.overlapped or "registers" in strategy.why["products"]
 
 
+@pytest.mark.parametrize("options", [{}, pytest.param({"causal": True}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("d", [64, 128])
+def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], oracle: Any) -> None:
+    """Five products per trip, two of them from registers. dQ is added to memory as it lies, two numbers an instruction,
+    while dK runs; the warpgroups meet once a trip, for dS in shared memory."""
+    oracle("ptxas"), oracle("nvdisasm")
+    variant = backward.Variant(wd.bf16, **options)
+    tiles = backward.tile_of("sm_90a", d)
+    kernel = next(k for k in backward.kernels(variant, tiles, deterministic=False) if k.name == "attention_gradients")
+    sizes = {backward.B: 2, backward.H: 16, backward.G: 16, backward.M: 4096, backward.N: 4096}
+    compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: d})
+    found = hopper.static(compiled.asm)
+    assert found.spills == 0 and not found.codes
+    loop = compiled.asm[compiled.asm.index("$M1:") : compiled.asm.index("$M1_end:")]
+    assert loop.count("commit_group") == 5 and len(re.findall(r"bar\.sync +1, 256", loop)) == 1
+    assert loop.count("red.global.v2.f32.add") == 64 * d // 256 // 2 and "red.global.add" not in loop
+    last = loop.rindex("mma_async")
+    added = loop.index("red.global")
+    assert last < added and "wait_group.sync.aligned 1;" in re.sub(" +", " ", loop[last:added])
+
+
 gpu_attention = example_files.load("gpu_attention", example_files.BENCHMARKS)
 CHECKED = dict(gpu_attention.checks(tiny=False))
 QUICK_CHECKS = ("f8, d 64", "gradients, causal, d 128")
