@@ -6,6 +6,10 @@ array extents, strides, dtype, device, alignment, whatever else its class can te
 later call reads these, looks the plan up, writes addresses and numbers into a block of parameters and calls the driver.
 What is not found, cannot be read or overlaps goes the long way, which says what is wrong with it.
 
+To ask a tensor of torch's for one fact after the other takes longer than all the rest. Arrays for which there are
+guards (`tensor_guard`) are compared with those of an earlier call at the same addresses; the key is made where they
+differ.
+
 The function that does so is written out per tuple of argument classes, for there is nothing to loop over then. Each
 class of arrays has a row here that says how it is read. Blocks come from a list of idle ones (taking from and adding to
 a list is atomic), so that threads do not wait for each other and never share one.
@@ -38,8 +42,10 @@ KEPT_MAPS = 256
 """Tensor maps that a plan remembers per array."""
 KEPT_PLACES = 256
 """Addresses of all arrays, taken together, that a plan remembers to have been looked at."""
-RECENT = 4
-"""Plans that are tried before a key is made, for arrays that one call can compare with those of an earlier call."""
+KNOWN = 4096
+"""Calls that are found by addresses and size, for arrays that one call can compare with those of an earlier call."""
+RECENT = 2
+"""Plans that such a call tries before a key is made, if it is not found so."""
 RENEWED = 16
 """Of so many calls whose plan was not among those, one has its own put there instead of the oldest."""
 _PLACES = 5
@@ -238,6 +244,8 @@ class _Way:
         self.kind = driver.device.kind
         self.plans: dict[Any, Any] = {}
         self._numbers = {p.name: i for i, p in enumerate(declared)}
+        self._known: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        """Addresses and a size → what compares arrays with those that were there, their context and plan."""
         self._readers: list[tuple[int, Reader]] = [(self._numbers[name], reader) for name, reader in readers.items()]
         self._classes = classes
         self._where = where
@@ -252,13 +260,17 @@ class _Way:
             "number": arrays.device_number,
             **dlpack.NAMES,
             "further": self._further,
+            "known": self._known,
+            "unknown": (None, None, None),
             "recent": (),
             "seen": self._seen,
+            "know": self._know,
             "fit": self._fit,
             **{f"T{i}": kind for i, kind in enumerate(classes)},
         }
         self._guarded = all(reader.guarded for _, reader in self._readers)
         self._guards: dict[Any, Callable[..., bool] | None] = {}
+        """By key: what compares arrays with those of its plan."""
         self._unlike = 0
         self._first: list[str] = []
         geometry: list[str] = []
@@ -356,6 +368,7 @@ class _Way:
         if len(self.plans) >= PLANS:
             self.plans.clear()
             self._guards.clear()
+            self._known.clear()
         self.plans[key] = plan
 
     def _fit(self, plan: tuple[Any, ...], places: tuple[int, ...]) -> bool:
@@ -368,17 +381,23 @@ class _Way:
         seen.add(places)
         return True
 
-    def _seen(self, key: tuple[Any, ...], context: int, plan: tuple[Any, ...], *guarded: Any) -> None:
-        """Have later calls try `plan`, which was found by its key, before they make one."""
-        self._unlike += 1
-        recent = self._names["recent"]
-        if self._unlike > RECENT and self._unlike % RENEWED:
-            return
+    def _seen(self, at: tuple[int, ...], key: Any, context: int, plan: tuple[Any, ...], guarded: Sequence[Any]) -> None:
+        """Have later calls find `plan`, which was found by its key, before they make one."""
         check = self._guards.get(key)
         if check is None or not check(*guarded):  # torch's modes, which a key does not have, count for its guards
             check = self._guards[key] = guard_of(guarded)
-        if check is not None:
-            self._names["recent"] = ((check, context, plan), *recent[: RECENT - 1])
+            if check is None:
+                return
+        found = check, context, plan
+        self._know(at, found)
+        if self._unlike < RECENT or self._unlike % RENEWED == 0:
+            self._names["recent"] = (found, *self._names["recent"][: RECENT - 1])
+        self._unlike += 1
+
+    def _know(self, at: tuple[int, ...], found: tuple[Any, ...]) -> None:
+        if len(self._known) >= KNOWN:
+            self._known.clear()
+        self._known[at] = found
 
     def _blocks_of(
         self, params: Sequence[Param], call: Any, driver: Driver, function: Any, context: int
@@ -472,34 +491,16 @@ class _Way:
         first = "\n        ".join(self._first) or "pass"
         others = " or ".join(f"type(a{i}) is not T{i}" for i in range(len(self._classes))) or "False"
         places = "".join(f"p{i}, " for i, _ in self._readers)
-        find = f"""key = ({self._key},)
-        plan = plans.get(key)
-        if plan is None:
-            plan = further(key, {self._geometry})
-        if places not in plan[{_PLACES}] and not fit(plan, places):
-            return False"""
-        if self._guarded:
-            guarded = ", ".join(f"a{i}" for i, _ in self._readers)
-            aligned = f"not ({' | '.join(f'p{i}' for i, _ in self._readers)}) & {ALIGNMENT_KEY}"
-            found = find.replace("\n", "\n    ")
-            find = f"""for check, there, plan in recent:
-            if there == context and check({guarded}):
-                if places in plan[{_PLACES}] or {aligned} and fit(plan, places):
-                    break
-        else:
-            {found}
-            if {aligned}:
-                seen(key, context, plan, {guarded})"""
         used = "".join(f"a{i}, " for i, _ in self._readers)
+        finder, find = self._find(used, places)
         exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
-        addresses = "".join(f"p{i}, " for i, _ in self._readers)
         hold = ""
         if not all(reader.ordered for _, reader in self._readers):
             same = " or ".join(f"last[{n}] is not a{i}" for n, (i, _) in enumerate(self._readers, 1))
             hold = f"""else:
         last = held.again.get(stream)
-        if last is None or last[0] != (context, {addresses}) or {same}:
-            held.hold(stream, ({used}), ({exports}), ({addresses}), context)"""
+        if last is None or last[0] != (context, {places}) or {same}:
+            held.hold(stream, ({used}), ({exports}), ({places}), context)"""
         stream = "\n        ".join(_stream(self._readers))
         named = any(reader.stream or reader.ordered for _, reader in self._readers)  # else the default one
         branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
@@ -508,7 +509,7 @@ def read({given}):
         context = current()
         {first}
         return ({self._key},), ({self._geometry},)
-
+{finder}
 def way({given}):
     if {others}:
         return False
@@ -516,7 +517,6 @@ def way({given}):
     try:
         {first}
         context = current()
-        places = ({places})
         {find}
         form, idle, make, now, held, _, _, grid, rest = plan
         {stream}
@@ -534,6 +534,42 @@ def way({given}):
 """
         exec(compile(source, "<the short way of a call>", "exec"), self._names)
         self._read, self.run = self._names["read"], self._names["way"]
+
+    def _find(self, used: str, places: str) -> tuple[str, str]:
+        """The text of a function that finds plans by keys, if a way calls one, and lines of the way that find its plan;
+        `used` are the arrays, `places` their addresses."""
+        by_key = f"""key = ({self._key},)
+        plan = plans.get(key)
+        new = plan is None
+        if new:
+            plan = further(key, {self._geometry})
+        if places not in plan[{_PLACES}] and not fit(plan, places):
+            return False"""
+        if not self._guarded:
+            return "", f"places = ({places})\n        {by_key}"
+        at = f"({places}a{self._readers[0][0]}.numel())"
+        aligned = f"not ({' | '.join(f'p{i}' for i, _ in self._readers)}) & {ALIGNMENT_KEY}"
+        finder = f"""
+def find(context, {used}{places}):
+        places = ({places})
+        at = {at}
+        aligned = {aligned}
+        for found in recent if aligned else ():
+            check, there, plan = found
+            if there == context and check({used}) and (places in plan[{_PLACES}] or fit(plan, places)):
+                know(at, found)
+                return plan
+        {by_key}
+        if aligned and not new:
+            seen(at, key, context, plan, ({used}))
+        return plan
+"""
+        find = f"""check, there, plan = known.get({at}, unknown)
+        if there != context or not check({used}):
+            plan = find(context, {used}{places})
+            if not plan:
+                return False"""
+        return finder, find
 
 
 def _stream(arrays_of: Sequence[tuple[int, Reader]]) -> list[str]:

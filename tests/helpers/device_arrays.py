@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import struct
 import types
 from dataclasses import dataclass, field
@@ -140,6 +141,9 @@ class Tensor:
 
     def is_neg(self) -> bool:
         return self._negative
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device_type, self.device.index

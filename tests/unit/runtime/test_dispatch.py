@@ -959,19 +959,23 @@ def guards_are_tried_before_keys(there: There) -> None:
     there.refused(source, source, N_ITEMS, match="overlaps `source`")
     there.refused(source, there.pair(requires_grad=True)[0], N_ITEMS, match="grad")
     there.refused(source, there.pair(negative=True)[0], N_ITEMS, match="neg")
-    # More shapes in turn than there are guards that are tried: each has its turn, and all are right.
-    pairs = [there.pair(count=N_ITEMS + 16 * i) for i in range(1, RECENT + 3)]
+    # Shapes in turn, at addresses of their own: all are found so. At one address, sizes tell them apart.
+    pairs = [there.pair(count=N_ITEMS + 16 * i) for i in range(1, RECENT + 4)]
+    room = there.pair(count=2 * N_ITEMS)
+    for n in (N_ITEMS + 8, N_ITEMS + 24, 2 * N_ITEMS):
+        pairs.append([*(there.array("torch", z.data_ptr(), (n,)) for z in room[:2]), *(z[:n] for z in room[2:])])
     for a, b, x, _ in pairs:
         there.called(a, b, len(x), long=1)
-    for a, b, x, y in pairs * RENEWED:
+        there.called(a, b, len(x), long=0)  # makes the guard
+    for a, b, x, y in pairs * 2:
         y[:] = -1
-        guarded(a, b)
-        assert (y == 2 * x).all()
-    assert sum(guarded(a, b) for a, b, *_ in pairs) >= RECENT - 1
-    # Once one pattern is all there is, it is found by its guard.
-    for _ in range(RENEWED):
-        guarded(source, out)
-    assert guarded(source, out)
+        assert guarded(a, b) and (y == 2 * x).all()
+    # New addresses in every call: the plan that was found last is tried.
+    for _ in range(3 * RENEWED):
+        guarded(*there.pair()[:2])
+    source, out, x, y = there.pair()
+    keys = len(guards.made)
+    assert guarded(source, out) and (y == 2 * x).all() and len(guards.made) == keys
     # Another class of numbers is another way, and calls go back and forth.
     for n in (np.int32(N_ITEMS), N_ITEMS, np.int32(7)):
         there.kernel(source, out, n)
