@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams
+from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams, tensor_guard
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
-from wavedsl.runtime.tensor_guard import guard_of
 from wavedsl.runtime.ways import Ways
 from wavedsl.runtime.workspace import ROOMS, TICKETS, need_of
 from wavedsl.runtime.workspace import of as workspaces_of
@@ -61,10 +60,10 @@ class Reader:
     """How arrays of one class are read: Python text in which `{x}` is the array and `{i}` its number.
 
     `first` comes before; `key` are the facts that tell plans apart beside extents and strides, which `shape` are as the
-    object has them and `geometry` as numbers, strides in bytes of elements of `{size}`. `pointer` gives the address,
-    `stream` the stream that the array names itself (None if it may name none). `ordered`: memory of this class goes
-    back to its allocator in the order of the current stream. `export` is what keeps the memory alive beside the array.
-    `guarded`: `tensor_guard` compares such arrays.
+    object has them and `geometry`, evaluated behind the key, as numbers, strides in bytes of elements of `{size}`.
+    `pointer` gives the address, `stream` the stream that the array names itself (None if it may name none). `ordered`:
+    memory of this class goes back to its allocator in the order of the current stream. `export` is what keeps the
+    memory alive beside the array. `guarded`: `tensor_guard` may compare such arrays.
     """
 
     shape: tuple[str, str]
@@ -80,16 +79,16 @@ class Reader:
 
 TORCH = Reader(
     # A tensor that requires a gradient, or is a lazy negation, is refused by the long way.
-    ("{x}.shape", "{x}.stride()"),
-    "{x}.shape, [{size} * s for s in {x}.stride()]",
+    ("(e{i} := {x}.shape)", "(s{i} := {x}.stride())"),
+    "e{i}, [{size} * s for s in s{i}]",
     ("{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
     "{x}.data_ptr()",
     ordered=True,
     guarded=True,
 )
 CUPY = Reader(
-    ("{x}.shape", "{x}.strides"),
-    "{x}.shape, {x}.strides",
+    ("(e{i} := {x}.shape)", "(s{i} := {x}.strides)"),
+    "e{i}, s{i}",
     ("{x}.dtype", "{x}.data.device_id"),
     "{x}.data.ptr",
     ordered=True,
@@ -268,7 +267,7 @@ class _Way:
             "fit": self._fit,
             **{f"T{i}": kind for i, kind in enumerate(classes)},
         }
-        self._guarded = all(reader.guarded for _, reader in self._readers)
+        self._guarded = all(reader.guarded for _, reader in self._readers) and tensor_guard.usable()
         self._guards: dict[Any, Callable[..., bool] | None] = {}
         """By key: what compares arrays with those of its plan."""
         self._unlike = 0
@@ -383,16 +382,21 @@ class _Way:
 
     def _seen(self, at: tuple[int, ...], key: Any, context: int, plan: tuple[Any, ...], guarded: Sequence[Any]) -> None:
         """Have later calls find `plan`, which was found by its key, before they make one."""
+        self._unlike += 1
         check = self._guards.get(key)
-        if check is None or not check(*guarded):  # torch's modes, which a key does not have, count for its guards
-            check = self._guards[key] = guard_of(guarded)
-            if check is None:
+        if check is None or not check(*guarded):
+            # torch's modes, which a key does not have, count for its guards; a tensor that is there twice has none
+            if key in self._guards and self._unlike % RENEWED:
                 return
+            made = tensor_guard.guard_of(guarded)
+            self._guards[key] = made or check
+            if made is None:
+                return
+            check = made
         found = check, context, plan
         self._know(at, found)
-        if self._unlike < RECENT or self._unlike % RENEWED == 0:
+        if self._unlike <= RECENT or self._unlike % RENEWED == 0:
             self._names["recent"] = (found, *self._names["recent"][: RECENT - 1])
-        self._unlike += 1
 
     def _know(self, at: tuple[int, ...], found: tuple[Any, ...]) -> None:
         if len(self._known) >= KNOWN:

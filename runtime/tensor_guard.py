@@ -14,12 +14,15 @@ from functools import lru_cache
 from typing import Any
 
 
-def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """The function; None where torch's guards cannot be used, or not for these: none of them may be there twice."""
+def usable() -> bool:
+    """Whether this torch has guards, and they tell what a call depends on."""
     torch = sys.modules.get("torch")
-    if torch is None or not _tell(torch):
-        return None
-    check = _made(torch, tensors)
+    return torch is not None and _tell(torch)
+
+
+def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """The function, where guards are usable; None if a tensor is there twice, which guards refuse."""
+    check = _made(sys.modules["torch"], tensors)
     return check if check(*tensors) else None
 
 

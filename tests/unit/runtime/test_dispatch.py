@@ -927,6 +927,8 @@ def guards_are_tried_before_keys(there: There) -> None:
     """Tensors like those of an earlier call are told by torch's guards, and whatever guards say, launches are right."""
     from wavedsl.runtime.dispatch import RECENT, RENEWED
 
+    import wavedsl as wd
+
     there.load("torch")
     guards = there.arrays.TensorGuards
 
@@ -1005,6 +1007,24 @@ def guards_are_tried_before_keys(there: There) -> None:
             y[:] = -1
             assert not guarded(source, out) and (y == 2 * x).all()
     tensor_guard._tell.cache_clear()
+    # A tensor that is there twice is refused by guards; others with the same extents are not.
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    N, BN = wd.symbols("N BN")
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 64})
+    def added(a: wd.Memory[N, wd.f32], b: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32], n: wd.Scalar[wd.i32]):
+        wd.write(wd.where(wd.index(N) < n, wd.read(a) + wd.read(b), 0.0), out)
+
+    there.kernel = added
+    (a, b, *_), (out, *_) = there.pair(), there.pair()
+    there.called(a, a, out, N_ITEMS, long=1)
+    made = len(guards.made)
+    assert not any(guarded(a, a, out) for _ in range(RENEWED - 1)) and len(guards.made) <= made + 4  # tried out, and sampled
+    for _ in range(RENEWED + 1):
+        guarded(a, b, out)
+    assert guarded(a, b, out) and not guarded(a, a, out) and guarded(a, b, out)
+    del os.environ["STANDIN_IDLE"]
 
 
 class Choice:
