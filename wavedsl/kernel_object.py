@@ -22,10 +22,10 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
 from wavedsl.outside import Snapshot
-from wavedsl.runtime.ways import Ways
 from wavedsl.schedule import Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
 from wavedsl.tracer.proxy import Array, Value
+from wavedsl.unlaunched import UNLAUNCHED
 
 
 def wave(
@@ -112,7 +112,7 @@ class Kernel:
         self._outside: Snapshot | None = None
         self.unchanged: Callable[[], bool] | None = None
         """Whether globals and closed-over variables are what they were when it was traced; None: it has none."""
-        self.ways = Ways()
+        self.ways: Any = UNLAUNCHED
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
@@ -165,7 +165,7 @@ class Kernel:
         if self._outside is None or self._outside.same():
             return
         self._graphs, self._variants, self._outside, self.unchanged = {}, {}, None, None
-        self._dispatch, self.ways = None, Ways()
+        self._dispatch, self.ways = None, UNLAUNCHED
         launch = sys.modules.get("wavedsl.runtime.launch")
         if launch is not None:
             launch.forget(self)
