@@ -16,12 +16,16 @@ import wavedsl as wd
 M, N, K, D = wd.symbols("M N K D")
 
 
-def chained(rows: int, columns: int = 128, waves: int = 2, scaled: bool = False, again: bool = False) -> Any:
+def chained(
+    rows: int, columns: int = 128, waves: int = 2, scaled: bool = False, again: bool = False,
+    schedule: wd.Schedule | None = None,
+) -> Any:  # fmt: skip
     """out += (x yᵀ) z, a workgroup per `columns` rows of y and z, a trip per `rows` of x. `scaled`: the parts are
     multiplied by a number on the way; `again`: the result has another reader."""
 
     @wd.wave(
-        [wd.WorkgroupConstraint(N, columns, 0), wd.TilingConstraint(M, rows), wd.WaveConstraint(N, columns // waves)]
+        [wd.WorkgroupConstraint(N, columns, 0), wd.TilingConstraint(M, rows), wd.WaveConstraint(N, columns // waves)],
+        schedule=schedule,
     )
     def kernel(
         x: wd.Memory[M, K, wd.bf16],
@@ -94,6 +98,36 @@ def test_other_readers_and_factors() -> None:
     """What else reads the result, or stands between, has it as other products leave it."""
     check(chained(64, again=True), (64, 128, 64, 64), times=2)
     check(chained(64, scaled=True), (64, 128, 64, 64), times=2)
+
+
+BULK = wd.Schedule(bulk_atomics=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        (64, (100, 200, 64, 64)),
+        (128, (200, 128, 64, 64)),
+        pytest.param(64, (128, 256, 64, 128), marks=pytest.mark.slow),
+    ],
+)
+def test_by_bulk_reductions(rows: int, sizes: tuple[int, int, int, int]) -> None:
+    """One instruction per panel of 64 x 32 sums; nothing leaves from registers, and what lies outside is dropped. The
+    emulator checks that panels are seen by copies, and are not stored to before they have been read."""
+    compiled = check(chained(rows, schedule=BULK), sizes)
+    loop = compiled.asm[compiled.asm.index("$M1:") : compiled.asm.index("$M1_end:")]
+    panels = rows * sizes[3] // 2 // (64 * 32)
+    assert loop.count("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add") == panels and "red.global" not in loop
+    assert "bulk reductions of 128-byte rows" in str(compiled.decisions)
+
+
+def test_what_bulk_reductions_cannot_do() -> None:
+    """Rows of 32 are columns of the instruction, what is scaled is not; results are as exact from registers."""
+    compiled = check(chained(32, schedule=BULK), (64, 128, 64, 128))
+    assert "cp.reduce" not in compiled.asm
+    assert "warpgroup's product" in compiled.kernel_ir.notes["lowering"].strategy.why["results"]
+    with pytest.raises(wd.ConstraintError, match="bulk_atomics=True"):
+        check(chained(32, 64, schedule=BULK), (64, 128, 32, 32), "gfx942")
 
 
 @pytest.mark.parametrize("target", ["sm_80", "gfx942"])
