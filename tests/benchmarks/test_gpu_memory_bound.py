@@ -141,15 +141,15 @@ def test_the_gpu_is_busy_until_the_host_has_started_a_call(benchmark):
 def test_a_case_is_compared_with_a_copy_of_as_many_bytes(benchmark):
     """The faster of ours and torch's; what hardly differs in bytes shares it."""
     one, other = (8192 * 1024 * 4 + extra for extra in (0, 2048))
-    assert benchmark.copy_size(one) == benchmark.copy_size(other) == (8192, 1024)
-    assert benchmark.copy_size(5) == (64, 1024)
+    assert benchmark.copy_size(one) == benchmark.copy_size(other) == (2048, 4096)
+    assert benchmark.copy_size(5) == (16, 4096)
     times = {"wavedsl": 2e-5, "torch": 1e-5}
     rows = {
-        f"copy of 8192 x 1024 by {p}": {"seconds": s, "bytes_per_second": one / s} for p, s in times.items()
+        f"copy of 2048 x 4096 by {p}": {"seconds": s, "bytes_per_second": one / s} for p, s in times.items()
     }  # fmt: skip
     found = benchmark._same_copy(benchmark.units.Kept(rows), benchmark.Space(), other)
-    assert found == {"size": [8192, 1024], "seconds": 1e-5, "bytes_per_second": one / 1e-5}
-    del rows["copy of 8192 x 1024 by torch"]
+    assert found == {"size": [2048, 4096], "seconds": 1e-5, "bytes_per_second": one / 1e-5}
+    del rows["copy of 2048 x 4096 by torch"]
     assert benchmark._same_copy(benchmark.units.Kept(rows), benchmark.Space(), one) is None
     row = {"case": "copy", "size": [8192, 1024], "of_copy": 0.5, "of_same_copy": 0.95}
     lines = {(what, of): value for what, of, value, _ in benchmark.criteria([row])}
@@ -164,7 +164,7 @@ def test_all_cuts_and_copies_are_compiled(benchmark):
     cases = [replace(case, sizes=[(8, 1024)]) for case in benchmark.CASES if case.name == "rms_norm"]
     benchmark.compile_all(cases, rehearsal)
     cuts = benchmark.kernels.row_cuts(1024, shared=True)
-    assert names == [*(f"rms_norm (8, 1024) cut {cut}" for cut in cuts), "copy of (64, 1024)"]
+    assert names == [*(f"rms_norm (8, 1024) cut {cut}" for cut in cuts), "copy of (16, 4096)"]
 
 
 def test_products_are_tried_in_several_ways(benchmark, tmp_path):
