@@ -75,11 +75,13 @@ def test_rows_are_cut_by_what_a_lane_can_hold(benchmark):
     assert [cut.waves for cut in cuts(4096)] == [4, 2, 8, 16] and [cut.waves for cut in cuts(16384)] == [4, 8, 16]
     assert [(cut.rows, cut.waves) for cut in cuts(1024)] == [(1, 4), (1, 2), (4, 1), (8, 1)]
     shared = cuts(16384, shared=True)
-    assert shared[:3] == cuts(16384) and {cut.cache for cut in shared[3:]} == {"stream"}
+    assert shared[:3] == cuts(16384) and {cut.cache for cut in shared[3:6]} == {"stream"}
+    assert [cut.waves for cut in shared if cut.again] == [4, 8, 16]
+    assert [cut.waves for cut in cuts(4096, shared=True) if cut.again] == [4]
     assert len({str(cut) for cut in shared}) == len(shared)
 
 
-@pytest.mark.parametrize("size", [(11, 300), (8, 1024)])
+@pytest.mark.parametrize("size", [(11, 300), (8, 1024), (2, 4096)])
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "row_sum"])
 def test_every_cut_of_a_row_kernel_agrees_with_numpy(benchmark, name, size):
     """Rows that workgroups have several of, also where the last has fewer."""
