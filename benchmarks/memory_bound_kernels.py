@@ -21,16 +21,22 @@ SQUARES = (64, 32, 128)
 
 @dataclass(frozen=True)
 class Rows:
-    """How rows are cut: `waves` share each of the `rows` that a workgroup has at once, and what else is said of the
-    row's reads and writes (`cache`, a hint as `wd.read` takes it)."""
+    """How rows are cut: `waves` share each of the `rows` that a workgroup has at once. `cache`: a hint for rows' reads
+    and writes, as `wd.read` takes it; `again`: whether a row is read again, out of a cache, once its sum is known,
+    rather than held in registers, so that more workgroups fit on a compute unit."""
 
     waves: int = WAVES
     rows: int = 1
     cache: str | None = None
+    again: bool = False
 
     def __str__(self) -> str:
-        hint = f", {self.cache}" if self.cache else ""
-        return f"{self.rows} x {self.waves} waves{hint}"
+        more = [self.cache] if self.cache else ["read again"] if self.again else []
+        return ", ".join([f"{self.rows} x {self.waves} waves", *more])
+
+    def second(self, a: Any, first: Any) -> Any:
+        """A row's numbers in f32 once its sum is known; `first` are those that the sum was made of."""
+        return wd.cast(wd.read(a), wd.f32) if self.again else first
 
     def constraints(self) -> list[Any]:
         return [
@@ -46,6 +52,8 @@ class Rows:
 
 
 PLAIN = Rows()
+HELD = 32
+"""Elements of a row that a lane has at least where it is worth to read them again."""
 ALONE = 64
 """Elements of a row that a lane has at most where a wave has rows to itself."""
 
@@ -53,11 +61,13 @@ ALONE = 64
 def row_cuts(columns: int, shared: bool = False) -> tuple[Rows, ...]:
     """Ways to cut rows of so many columns, likewise: no lane has more of one than `LONGEST`, and none less than 16
     bytes of 16-bit elements. Waves that have short rows to themselves wait for nobody. `shared`: whether rows meet
-    numbers that are the same for all, which stay in a first-level cache if the rows pass it by."""
+    numbers that are the same for all, as a norm's do: they stay in a first-level cache if the rows pass it by, and are
+    more to hold beside a row, which may be read again instead."""
     waves = [w for w in (WAVES, 2, 8, 16) if w == WAVES or 8 <= columns / (32 * w) <= LONGEST]
     alone = [Rows(1, rows) for rows in (4, 8)] if columns / 32 <= ALONE else []
     passing = [Rows(w, cache="stream") for w in waves if w >= WAVES] if shared else []
-    return (*map(Rows, waves), *alone, *passing)
+    again = [Rows(w, again=True) for w in waves if w >= WAVES and columns / (32 * w) >= HELD] if shared else []
+    return (*map(Rows, waves), *alone, *passing, *again)
 
 
 @functools.cache
@@ -104,7 +114,7 @@ def rms_norm(dtype: wd.DType, columns: int, cut: Rows = PLAIN) -> Any:
     def normed(a: wd.Memory[M, N, dtype], w: wd.Memory[N, dtype], c: wd.Memory[M, N, dtype], eps: wd.Scalar[wd.f32]):
         x = wd.cast(wd.read(a, cache=cut.cache), wd.f32)
         scale = wd.rsqrt(wd.sum(x * x, dim=N) * (1.0 / columns) + eps)
-        wd.write(wd.cast(x * scale * wd.cast(wd.read(w), wd.f32), dtype), c, cache=cut.cache)
+        wd.write(wd.cast(cut.second(a, x) * scale * wd.cast(wd.read(w), wd.f32), dtype), c, cache=cut.cache)
 
     return normed
 
@@ -124,7 +134,8 @@ def layer_norm(dtype: wd.DType, columns: int, cut: Rows = PLAIN) -> Any:
         scale = wd.rsqrt(wd.sum(away * away, dim=N) * (1.0 / columns) + eps)
         wd.write(middle, mean)
         wd.write(scale, rstd)
-        result = wd.fma(away * scale, wd.cast(wd.read(w), wd.f32), wd.cast(wd.read(b), wd.f32))
+        kept = cut.second(a, x) - middle if cut.again else away
+        result = wd.fma(kept * scale, wd.cast(wd.read(w), wd.f32), wd.cast(wd.read(b), wd.f32))
         wd.write(wd.cast(result, dtype), c, cache=cut.cache)
 
     return layer_normed

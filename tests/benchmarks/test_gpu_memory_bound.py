@@ -75,11 +75,13 @@ def test_rows_are_cut_by_what_a_lane_can_hold(benchmark):
     assert [cut.waves for cut in cuts(4096)] == [4, 2, 8, 16] and [cut.waves for cut in cuts(16384)] == [4, 8, 16]
     assert [(cut.rows, cut.waves) for cut in cuts(1024)] == [(1, 4), (1, 2), (4, 1), (8, 1)]
     shared = cuts(16384, shared=True)
-    assert shared[:3] == cuts(16384) and {cut.cache for cut in shared[3:]} == {"stream"}
+    assert shared[:3] == cuts(16384) and {cut.cache for cut in shared[3:6]} == {"stream"}
+    assert [cut.waves for cut in shared if cut.again] == [4, 8, 16]
+    assert [cut.waves for cut in cuts(4096, shared=True) if cut.again] == [4]
     assert len({str(cut) for cut in shared}) == len(shared)
 
 
-@pytest.mark.parametrize("size", [(11, 300), (8, 1024)])
+@pytest.mark.parametrize("size", [(11, 300), (8, 1024), (2, 4096)])
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "row_sum"])
 def test_every_cut_of_a_row_kernel_agrees_with_numpy(benchmark, name, size):
     """Rows that workgroups have several of, also where the last has fewer."""
@@ -141,15 +143,15 @@ def test_the_gpu_is_busy_until_the_host_has_started_a_call(benchmark):
 def test_a_case_is_compared_with_a_copy_of_as_many_bytes(benchmark):
     """The faster of ours and torch's; what hardly differs in bytes shares it."""
     one, other = (8192 * 1024 * 4 + extra for extra in (0, 2048))
-    assert benchmark.copy_size(one) == benchmark.copy_size(other) == (8192, 1024)
-    assert benchmark.copy_size(5) == (64, 1024)
+    assert benchmark.copy_size(one) == benchmark.copy_size(other) == (2048, 4096)
+    assert benchmark.copy_size(5) == (16, 4096)
     times = {"wavedsl": 2e-5, "torch": 1e-5}
     rows = {
-        f"copy of 8192 x 1024 by {p}": {"seconds": s, "bytes_per_second": one / s} for p, s in times.items()
+        f"copy of 2048 x 4096 by {p}": {"seconds": s, "bytes_per_second": one / s} for p, s in times.items()
     }  # fmt: skip
     found = benchmark._same_copy(benchmark.units.Kept(rows), benchmark.Space(), other)
-    assert found == {"size": [8192, 1024], "seconds": 1e-5, "bytes_per_second": one / 1e-5}
-    del rows["copy of 8192 x 1024 by torch"]
+    assert found == {"size": [2048, 4096], "seconds": 1e-5, "bytes_per_second": one / 1e-5}
+    del rows["copy of 2048 x 4096 by torch"]
     assert benchmark._same_copy(benchmark.units.Kept(rows), benchmark.Space(), one) is None
     row = {"case": "copy", "size": [8192, 1024], "of_copy": 0.5, "of_same_copy": 0.95}
     lines = {(what, of): value for what, of, value, _ in benchmark.criteria([row])}
@@ -164,7 +166,7 @@ def test_all_cuts_and_copies_are_compiled(benchmark):
     cases = [replace(case, sizes=[(8, 1024)]) for case in benchmark.CASES if case.name == "rms_norm"]
     benchmark.compile_all(cases, rehearsal)
     cuts = benchmark.kernels.row_cuts(1024, shared=True)
-    assert names == [*(f"rms_norm (8, 1024) cut {cut}" for cut in cuts), "copy of (64, 1024)"]
+    assert names == [*(f"rms_norm (8, 1024) cut {cut}" for cut in cuts), "copy of (16, 4096)"]
 
 
 def test_products_are_tried_in_several_ways(benchmark, tmp_path):
