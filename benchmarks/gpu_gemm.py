@@ -86,9 +86,9 @@ TRITON_RATIO, ROOFLINE_SHARE = 1.05, 0.92
 
 _WIDE = (
     (128, 256, 64, 64, 256), (256, 128, 64, 128, 128), (256, 128, 64, 64, 128), (128, 192, 64, 64, 192),
-    (128, 128, 64, 64, 128), (64, 256, 64, 64, 256),
+    (128, 128, 64, 64, 128), (64, 256, 64, 64, 256), (192, 256, 64, 64, 256), (256, 192, 64, 128, 192),
+    (128, 320, 64, 64, 320),
 )  # fmt: skip
-FOUR = (("cluster", (2, 2, 1)), ("persistent", True))
 _NARROW = ((16, 128, 128, 16, 64), (32, 128, 128, 32, 64), (64, 128, 64, 64, 128), (64, 64, 128, 64, 64))
 
 
@@ -99,9 +99,7 @@ def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
     tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
     plain = [Config(a, b, c * 16 // form.dtype.bits, d, e) for a, b, c, d, e in tiles]
     alone = [replace(config, schedule=(("cluster", (1, 1, 1)),)) for config in plain[:2]]
-    # Along N every case has an even number of tiles.
-    fours = [replace(config, schedule=FOUR) for config in plain[:2] if -(-m // config.m) % 2 == 0]
-    return [*plain, *alone, *fours]
+    return [*plain, *alone]
 
 
 class Products:

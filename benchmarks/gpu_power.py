@@ -39,7 +39,8 @@ SCHEDULES: Sequence[dict[str, Any]] = (
 )  # fmt: skip
 """What the tiles of two warpgroups are tried with."""
 OTHERS = (
-    replace(WIDE, k=128), Config(128, 192, 64, 64, 192),
+    replace(WIDE, k=128), Config(128, 192, 64, 64, 192), Config(192, 256, 64, 64, 256), Config(256, 192, 64, 128, 192),
+    Config(128, 320, 64, 64, 320),
     Config(256, 128, 64, 64, 128), Config(128, 128, 64, 64, 128),
     Config(64, 256, 64, 64, 256, (("persistent", True), ("ping_pong", True))),
     Config(128, 128, 64, 128, 128, (("persistent", True), ("ping_pong", True))),

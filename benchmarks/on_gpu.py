@@ -6,6 +6,8 @@ Without torch everything is NumPy, for the emulator.
 from __future__ import annotations
 
 import math
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,11 @@ import wavedsl as wd
 
 FLUSH_BYTES = 256 << 20
 """Several times any L2 cache."""
+ESTIMATES = 5
+"""Calls by which the host's time is estimated."""
+SPARE = 2
+"""Times the host's own time that the GPU is kept busy before a call that is timed."""
+MOST_FLUSHES = 20
 TORCH = {
     "f64": "float64", "f32": "float32", "tf32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32",
     "i8": "int8", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
@@ -107,15 +114,43 @@ class Space:
     def host(self, array: Any) -> np.ndarray:
         return np.asarray(array if self.torch is None else array.double().cpu().numpy(), np.float64)
 
-    def flushed(self) -> bool | Callable[[], Any]:
+    def flushed(self, call: Callable[[], Any] | None = None) -> bool | Callable[[], Any]:
         """What comes before a call that is timed: the L2 cache is filled with what nobody needs, by reading it, so that
         no line has to be written back meanwhile. Clearing it would leave 50 MB of such lines, as much as a small case
-        moves. True without torch."""
+        moves. True without torch.
+
+        It is read so often that the GPU is still at it when the host has started `call`, which has been called before:
+        torch.compile's take it longer than small kernels run, and a queue that is empty would be timed."""
         if self.torch is None:
             return True
         if self._other is None:
             self._other = self.torch.ones(FLUSH_BYTES // 4, device="cuda")
-        return self._other.sum
+        once = self._other.sum
+        times = 1 if call is None else self._times_over(once, call)
+
+        def flush() -> None:
+            for _ in range(times):
+                once()
+
+        return flush
+
+    def _times_over(self, work: Callable[[], Any], call: Callable[[], Any]) -> int:
+        """How often `work` takes the GPU as long as the host needs to start it and `call`, and as long again."""
+        event = self.torch.cuda.Event
+        host, device = [], []
+        for _ in range(ESTIMATES):
+            self.torch.cuda.synchronize()
+            start, end = (event(enable_timing=True) for _ in range(2))
+            began = time.perf_counter()
+            start.record()
+            work()
+            end.record()
+            call()
+            host.append(time.perf_counter() - began)
+            self.torch.cuda.synchronize()
+            device.append(start.elapsed_time(end) / 1e3)
+        needed = SPARE * statistics.median(host) / statistics.median(device)
+        return max(1, min(MOST_FLUSHES, math.ceil(needed)))
 
     def providers(self, ours: Callable[[], Any], theirs: Callable[[Any], Callable[[], Any]]) -> dict[str, Any]:
         """Our call and, on a GPU, torch's eager and compiled ones; `theirs(torch)` is the function to call."""

@@ -109,7 +109,10 @@ def of_products(variant: Variant, d_s, raw, scale):
     return d_s * (1.0 - level * level)
 
 
-def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: int = 4, of: str = "kv"):
+def keys_kernel(
+    variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: int = 4, of: str = "kv",
+    schedule: wd.Schedule | None = None,
+):  # fmt: skip
     """dK and dV, or `of` one of them, or "qkv" of all three; `tile`: queries per trip, keys per workgroup. Arguments:
     q, k, v, d_o, lse, delta, scale, d_k, d_v without what the gradient does not need, then those that the variant has
     of bias, slopes, and d_q_sums: f32, to which dQ / scale is added."""
@@ -127,6 +130,7 @@ def keys_kernel(variant: Variant, *, tile: tuple[int, int] = (32, 64), waves: in
             *rows,
         ],
         subs={BM: tile[0], BN: tile[1], R: group},
+        schedule=schedule,
         name={"kv": "attention_keys", "qkv": "attention_gradients"}.get(of, f"attention_keys_{of}"),
     )
     def backward(
@@ -495,9 +499,12 @@ def arguments_of(variant: Variant, sizes: dict[str, int], seed: int = 0, shared:
     return given
 
 
-def kernels(variant: Variant, tiles: Tiles = SMALL, shared: str = "", deterministic: bool = True):
+def kernels(
+    variant: Variant, tiles: Tiles = SMALL, shared: str = "", deterministic: bool = True,
+    schedule: wd.Schedule | None = None,
+):  # fmt: skip
     """The kernels in order. Unless `deterministic`, dQ is added up by atomics beside dK and dV, where these come from
-    one kernel and no slopes have gradients, which the kernel of dQ computes."""
+    one kernel and no slopes have gradients, which the kernel of dQ computes. `schedule`: of that one kernel."""
     rows, step, waves = tiles.rows, tiles.step, tiles.waves
     of_keys = {"tile": (tiles.queries or step, rows), "waves": waves}
     of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "shared": shared}
@@ -505,7 +512,7 @@ def kernels(variant: Variant, tiles: Tiles = SMALL, shared: str = "", determinis
     of = ("qkv",) if once else ("k", "v") if tiles.apart else ("kv",)
     return (
         delta_kernel(variant, tile=rows, zero=once),
-        *(keys_kernel(variant, of=x, **of_keys) for x in of),
+        *(keys_kernel(variant, of=x, schedule=schedule if once else None, **of_keys) for x in of),
         rounding_kernel(variant, tile=rows) if once else queries_kernel(variant, tile=(rows, step), waves=waves),
         *([bias_kernel(variant, **of_bias)] if variant.bias else []),
         *([heads_kernel(variant)] if variant.alibi or variant.sinks else []),

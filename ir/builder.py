@@ -368,12 +368,13 @@ class Builder(Values):
         return self._effect("touch.map", (map,), {})
 
     def copy_bulk_store(
-        self, map: Value, saddr: Operand, mask: Value, at: Sequence[Operand], *, cache: str | None = None
+        self, map: Value, saddr: Operand, mask: Value, at: Sequence[Operand], *, cache: str | None = None,
+        adds: bool = False,
     ) -> Op:  # fmt: skip
-        """The lane of this mask copies shared memory to a tensor map's box at coordinates `at`, innermost first."""
-        return self._effect(
-            "copy.bulk.store", (map, self._i32(saddr), mask, *(self._i32(x) for x in at)), _hinted(cache)
-        )
+        """The lane of this mask copies shared memory to a tensor map's box at coordinates `at`, innermost first, or has
+        it added to what is there."""
+        attrs = _hinted(cache) | ({"adds": True} if adds else {})
+        return self._effect("copy.bulk.store", (map, self._i32(saddr), mask, *(self._i32(x) for x in at)), attrs)
 
     def bulk_commit(self) -> Op:
         return self._effect("bulk.commit", (), {})

@@ -37,6 +37,8 @@ class Choices:
     """Whether buffers ask for the cache swizzle, or with which stride."""
     dependent: bool | None = None
     """Whether the launch may begin before the one in front of it has ended."""
+    bulk_atomics: bool | None = None
+    """Whether sums of products are added to arrays by bulk reductions (`bulk_atomics`)."""
     modulo: bool = True
     """Whether loop bodies are modulo scheduled or only list scheduled."""
 

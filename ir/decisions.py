@@ -133,6 +133,9 @@ def _atom(low: Lowering, n: Node) -> tuple[tuple[str, ...], str] | None:
         return _read(low, n)
     if n.op == "write":
         return _write(low, n)
+    if n.op.startswith("atomic_") and n.id in low.outlets:
+        span = low.outlets[n.id].tile.span
+        return ("store.shared", "copy.bulk.store"), f"bulk reductions of {span}-byte rows"
     if n.id in low.made:
         made = low.made[n.id]
         return ("store.shared",), f"stored to {made.name} in {made.loads.bytes} bytes per lane, for products to read"

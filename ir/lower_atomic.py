@@ -34,6 +34,11 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     """The value of memory before, per element; 0 where nothing was accessed."""
     b = low.b
     values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
+    if n.id in low.outlets:
+        from wavedsl.ir.bulk_atomics import emit_reduction
+
+        emit_reduction(low, low.outlets[n.id], values[0], context)
+        return from_elements(b, layout, n.dtype, [b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
     spread = low.inference.spread.get(n.id)

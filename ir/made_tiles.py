@@ -195,7 +195,7 @@ def store_step(low: Lowering, n: Node) -> Step:
 def _store_panels(low: Lowering, made: MadeTile, form: PanelForm, value: Fragment, slot: Any) -> None:
     """The stores of a wave's share of a tile by matrix stores."""
     b, plans = low.b, low.plans
-    stores = PanelStores(low, form, value.layout, made.name)
+    stores = PanelStores(low, form, value.layout, made.name, moving=made.place.slots > 1)
     shares = [scaled(b, low.digit(d), made.tile.offset({d: plans[d].wave})) for d in (form.across, form.along)]
     base = total(b, [slot, made.offset, *shares])
     for r in range(0, plans[form.across].wave, form.height):

@@ -50,8 +50,8 @@ def shared_operands(
     if not any(a.asynchronous for a in target.mma_atoms):
         return SharedOperands()
     reads, made = shared_reads(graph), makeable(graph)
-    resident = resident_operands(graph, partition, reads, target)
     spread = spread_products(graph, partition, reads)
+    resident = resident_operands(graph, partition, reads, target, frozenset(spread))
     lasting = lasting_operands(graph, made)
     made |= {(number, x.computed) for number, x in spread.items()}
     return SharedOperands(reads, made, lasting, resident, paired_products(graph, partition, feeds, reads), spread)
@@ -132,12 +132,14 @@ SPARE = 48
 
 
 def resident_operands(
-    graph: Graph, partition: Partition, read_tiles: frozenset[int], target: Target
-) -> frozenset[tuple[int, int]]:
+    graph: Graph, partition: Partition, read_tiles: frozenset[int], target: Target,
+    spread: frozenset[int] = frozenset(),
+) -> frozenset[tuple[int, int]]:  # fmt: skip
     """(product, input position) of read tiles that are better held in registers than read from shared memory in every
     trip: ones that a loop does not change, of products with few columns whose results the loop uses itself (Q and dO of
     attention's dQ), as far as a warpgroup has registers for them beside what the loop carries and computes. Not where
-    tiles lie where numbers say (packed sequences, pages): their bounds and addresses take registers too."""
+    tiles lie where numbers say (packed sequences, pages): their bounds and addresses take registers too. Products that
+    are `spread` read all of a tile, of which no warpgroup holds more than its share."""
     found: set[tuple[int, int]] = set()
     lanes = target.wave_size
     shared_out = (REGISTER_FILE // lanes - PRODUCER_REGISTERS) // partition.waves // REGISTER_STEP * REGISTER_STEP
@@ -159,7 +161,7 @@ def resident_operands(
                 x, other = n.inputs[position], n.inputs[1 - position]
                 lasts = x.id in read_tiles and region.dim not in x.dims and region.dim in other.dims
                 columns = [d for d in other.dims if d not in x.dims]
-                if not lasts or n.id in summed or len(columns) != 1:
+                if not lasts or n.id in summed or n.id in spread or len(columns) != 1:
                     continue
                 size = _words(partition, x, lanes)
                 if partition.dims[columns[0]].wave <= NARROW and taken + size <= room:

@@ -57,10 +57,11 @@ class PanelStores:
 
     A lane's byte in the panel is its row's first byte plus its bytes in the row XOR the swizzle of the row. What an
     element adds to row and column has no bit in common with what the lane does, so swizzles are XORed as well.
+    `moving`: panels start elsewhere in every trip of a loop, so that one register is kept for all places.
     """
 
-    def __init__(self, low: Lowering, form: PanelForm, layout: Layout, buffer: str):
-        self.low, self.form, self.layout, self.buffer = low, form, layout, buffer
+    def __init__(self, low: Lowering, form: PanelForm, layout: Layout, buffer: str, moving: bool = False):
+        self.low, self.form, self.layout, self.buffer, self.moving = low, form, layout, buffer, moving
         b, tile = low.b, form.tile
         self.size = form.size
         lane = b.lane()
@@ -114,6 +115,7 @@ class PanelStores:
         b, tile = self.low.b, self.form.tile
         along, across = self.form.along, self.form.across
         per = 4 // self.size
+        whole = total(b, [base, self.row, self.column]) if self.moving else None
 
         def word(row: int, column: int) -> tuple[Value, int]:
             """The word with an element, and which of it that is."""
@@ -124,6 +126,8 @@ class PanelStores:
         def place(row: int, column: int) -> Any:
             """The lane's byte for what it has at these offsets of its own place."""
             inside = tile.place.swizzle(row * tile.span) % tile.span ^ column * self.size % tile.span
+            if whole is not None:
+                return total(b, [b.xor(whole, inside), row * tile.span, column * self.size // tile.span * tile.panel])
             start = total(b, [base, self.row, b.xor(self.column, inside)])
             return total(b, [start, row * tile.span, column * self.size // tile.span * tile.panel])
 

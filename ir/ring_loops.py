@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.emit_loop import synchronise
-from wavedsl.ir.fragment import Fragment, from_words
-from wavedsl.ir.graph import Node, Region, region_nodes
+from wavedsl.ir.fragment import Fragment, from_words, register_count
+from wavedsl.ir.graph import Node, Region, ValueType, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Value
 from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
-from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, trip_stages
+from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, register_room, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import rings_inside
 from wavedsl.ir.same_registers import arguments, same_values
@@ -47,6 +47,21 @@ def postponable(low: Lowering, region: Region, n: Node) -> bool:
         if shared and (ring is None or (ring.region is region and ring.slots < 2)):
             return False
     return plan.a_shared or _follows_product(low, region, plan.ports[0])
+
+
+def crowded(low: Lowering, region: Region) -> bool:
+    """Whether a loop's values fill the registers of its warpgroups: what it carries, the results of its other products,
+    and what products read from registers and the loop makes. Then no product runs on in the next trip, and what lanes
+    read of rings they read behind the products that it is computed with (dK, dV and dQ of head size 128: 256 of 240
+    registers; ptxas 13 spills, or lets products wait for each other)."""
+    values = [x for x in (*region.carries, *asynchronous(low, region)) if isinstance(x.type, ValueType)]
+    carried = {x.id for x in region.yields}
+    held = {x.id: x for x in values if x.id not in carried}
+    for n in asynchronous(low, region):
+        plan = low.inference.mmas[n.id]
+        if not plan.a_shared:
+            held[plan.ports[0].id] = plan.ports[0]
+    return sum(register_count(low.layout(x), x.dtype) for x in held.values()) > register_room(low)
 
 
 def _follows_product(low: Lowering, region: Region, x: Node) -> bool:
@@ -226,7 +241,7 @@ def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) ->
     low, region, trips = frame.low, frame.region, frame.trips
     b = low.b
     mine = [ring for ring in rings if ring.region is region]
-    postponed = [n for n in asynchronous(low, region) if postponable(low, region, n)]
+    postponed = [] if crowded(low, region) else [n for n in asynchronous(low, region) if postponable(low, region, n)]
     ahead = 0
     if not low.strategy.specialize:
         ahead = min((ring.slots for ring in mine), default=1) - 1
@@ -424,6 +439,13 @@ def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence
     _trip(frame, body, env, 0, mine, after=(max(reading, default=-1), turn))
 
 
+def _first_users(steps: Sequence[Step], order: Sequence[int], i: int) -> list[int]:
+    """Of a step that reads shared memory, the first step of the rest of the order that uses what it reads."""
+    if steps[i].kind != "sread":
+        return []
+    return next(([j] for j in order if not set(steps[i].defs).isdisjoint(steps[j].uses)), [])
+
+
 def refill(low: Lowering, rings: Sequence[Ring], iteration: Any, trips: Any, env: Env) -> None:
     """Without a copying warpgroup: one thread fills the next slot of every ring, if the loop has that trip."""
     b = low.b
@@ -464,11 +486,15 @@ def _trip(
     outer = low.products
     low.products = products = Products(low, frame.region, postponed, again)
     context = StageContext(env, iteration, None, 0)
+    late = bool(asynchronous(low, frame.region)) and crowded(low, frame.region)
     for p, i in enumerate(body.order):
         if p in body.barriers:
             products.meet()
             synchronise(b, body.barriers[p])
         products.before(steps[i])
+        if late:
+            for j in _first_users(steps, body.order[p:], i):
+                products.before(steps[j])
         env.iteration = 0
         with b.loc(steps[i].loc):
             products.emit(steps[i], context)

@@ -17,6 +17,7 @@ from typing import Any
 
 from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
+from wavedsl.ir.bulk_atomics import plan_reduction
 from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, lasting, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.cluster_shape import ALONE, ClusterShape
@@ -207,6 +208,13 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     last = lasting(low, outlets)
     refused += [f"ordinary stores write to {o.boxes.array} afterwards" for o in outlets if o not in last]
     outlets = last
+    for n in low.graph.all_nodes() if low.choices.bulk_atomics else ():
+        if n.op.startswith("atomic_"):
+            reduced = plan_reduction(low, n)
+            if isinstance(reduced, Outlet):
+                outlets.append(reduced)
+            else:
+                refused.append(reduced)
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     reserve_outlets(low, outlets)

@@ -85,7 +85,8 @@ def _spread(n: Node, partition: Partition, read_tiles: frozenset[int], inside: s
         if computed.op in ("constant", "fill") or len(computed.dims) != 2 or computed.dtype.bits < 8:
             continue
         sizes = {d: partition.dims[d].wave for d in n.dims}
-        ways = {d: _read({**sizes, d: size // waves}) for d, size in sizes.items() if size % waves == 0}
+        order = [d for d in (*tile.dims, *computed.dims) if d in sizes]  # columns first: they lie along arrays
+        ways = {d: _read({**sizes, d: sizes[d] // waves}) for d in order if sizes[d] % waves == 0}
         best = min(ways, key=lambda d: ways[d], default=None)
         if best is not None and ways[best] < inf:
             alike = (atomic.id, *(x.id for x in n.inputs[2:]))

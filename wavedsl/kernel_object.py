@@ -26,6 +26,7 @@ from wavedsl.outside import Snapshot
 from wavedsl.schedule import Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
 from wavedsl.tracer.proxy import Array, Value
+from wavedsl.unlaunched import UNLAUNCHED
 
 
 def wave(
@@ -112,8 +113,7 @@ class Kernel:
         self._outside: Snapshot | None = None
         self.unchanged: Callable[[], bool] | None = None
         """Whether globals and closed-over variables are what they were when it was traced; None: it has none."""
-        self.ways: Any = NoWays
-        """The short ways of `dispatch`, once there are some."""
+        self.ways: Any = UNLAUNCHED
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
@@ -168,7 +168,7 @@ class Kernel:
         if self._outside is None or self._outside.same():
             return
         self._graphs, self._variants, self._outside, self.unchanged = {}, {}, None, None
-        self._dispatch, self.ways = None, NoWays
+        self._dispatch, self.ways = None, UNLAUNCHED
         launch = sys.modules.get("wavedsl.runtime.launch")
         if launch is not None:
             launch.forget(self)
@@ -367,18 +367,6 @@ class Kernel:
             self._dispatch = Dispatch()
             self.ways = self._dispatch.ways
         return self._dispatch
-
-
-class NoWays:
-    """What stands for a kernel's short ways (`wavedsl.runtime.ways`) before it is launched."""
-
-    @staticmethod
-    def last(*args: Any) -> bool:
-        return False
-
-    @staticmethod
-    def other(args: tuple[Any, ...]) -> bool:
-        return False
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

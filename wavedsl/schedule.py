@@ -62,6 +62,10 @@ class Schedule:
     priority while the other reads and copies (two waves per SIMD). sm_90a: whether two warpgroups take output tiles in
     turn, one storing results while the other's products run (tiles of one warpgroup, 64 x 256 or 128 x 128 at most,
     of which a workgroup takes several: `persistent`)."""
+    bulk_atomics: bool | None = None
+    """Whether sums of a warpgroup's products that `atomic_add` adds to an f32 array leave through shared memory, by
+    one thread's bulk reductions (sm_90a, kernels whose operands come by bulk copies), and not from each lane's
+    registers."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""
@@ -85,7 +89,8 @@ class Schedule:
                 f"Schedule: split_k={self.split_k} and stream_k={workers}", here(calls=False),
                 hint="both divide the loop's trips: choose one",
             )  # fmt: skip
-        for name in ("direct_to_shared", "swizzle", "dependent", "ping_pong", "specialize", "persistent"):
+        flags = ("direct_to_shared", "swizzle", "dependent", "ping_pong", "specialize", "persistent", "bulk_atomics")
+        for name in flags:
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise ConstraintError(f"Schedule: {name}={value!r}", here(calls=False), hint="True or False")

@@ -5,10 +5,13 @@ In: a `Kernel` and a `Target`. Out: a `PtxProgram`. Deterministic: the text depe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wavedsl.codegen.ptx.coalesce import coalesce
-from wavedsl.codegen.ptx.machine import flatten
+from wavedsl.codegen.ptx.isa import Unit
+from wavedsl.codegen.ptx.machine import Ins, flatten
 from wavedsl.codegen.ptx.resources import Assemble, PtxResources
 from wavedsl.codegen.ptx.select import row, select
 from wavedsl.codegen.ptx.text import STATIC_SHARED_LIMIT, moves, print_module
@@ -64,7 +67,7 @@ def compile_kernel_ir(
     code = select(kernel, target.name)
     lines, pressure = coalesce(flatten(code.body), moves(target.name, row))
     trail.stage("selected", lambda: "\n".join(str(line) for line in lines))
-    printed = print_module(kernel, target.name, code, lines)
+    printed = print_module(kernel, target.name, code, lines, _together(kernel, target, lines, pressure))
     if check:
         found = verify(printed.text)
         if found:
@@ -84,6 +87,26 @@ def compile_kernel_ir(
         resources,
         pressure,
     )
+
+
+FEW = 40
+"""Registers from which on ptxas is told how many workgroups it should leave room for on an SM. With less, half of the
+warps that an SM can have fit in any case."""
+HALF = 1024
+"""Threads of an SM, half of those it can have, beyond which more bring no more bytes on their way."""
+
+
+def _together(kernel: Kernel, target: Target, lines: Sequence[Any], pressure: int) -> int:
+    """Workgroups on an SM that ptxas leaves registers for. Told of one, it takes what one may have: RMSNorm of 16384
+    columns in 8 warps got 135 registers, of which 122 suffice, and an SM held one workgroup instead of two. As many as
+    fit by the pressure of the text; code with loops or matrix instructions gets as much as there is, since ptxas puts
+    several trips' loads and products in flight. Warpgroups that change their registers start with all of the SM's."""
+    if pressure <= FEW or any(op.name in ("for", "registers") for op in kernel.body.walk()):
+        return 1
+    if any(type(item) is Ins and item.inst.unit is Unit.TENSOR for item in lines):
+        return 1
+    warps = target.occupancy(pressure, kernel.shared_bytes, kernel.block)
+    return max(1, min(HALF, warps * target.wave_size) // kernel.block)
 
 
 def _check_carried(kernel: Kernel, target: Target) -> None:

@@ -108,7 +108,10 @@ def _store(s: Selector, op: Op) -> None:
     if mask is False:
         return
     where = Tensor(s.regs(map_)[0], tuple(s.reg(s.one(x)) for x in at))
-    words = ("cp", "async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta", "tile", "bulk_group")
+    dims = ("async", "bulk", "tensor", f"{len(at)}d", "global", "shared::cta")
+    words = ("cp", "reduce", *dims, "add", "tile", "bulk_group") if op.attrs.get("adds") else (
+        "cp", *dims, "tile", "bulk_group"
+    )  # fmt: skip
     hint = op.attrs.get("cache")
     source, policy = shared_address(s, saddr, 0), cache.policy(s, hint)
     s.emit((*words, *cache.copy_words(hint)), where, source, *policy, guard=None if mask is True else mask)

@@ -141,10 +141,11 @@ def test_ways_to_try(benchmark):
 
 
 def test_gradients_are_tried_with_and_without_atomics(benchmark):
-    """The same bits on every run first; by atomics where dK and dV come from one kernel."""
+    """The same bits on every run first; by atomics where dK and dV come from one kernel, in both forms."""
     for d, ways in ((64, {True, False}), (128, {True, False}), (256, {True})):
         found = benchmark.gradient_candidates("sm_90a", d, True)
         assert found[0].deterministic and {way.deterministic for way in found} == ways
+        assert {way.bulk for way in found if not way.deterministic} == ({True, False} if d < 256 else set())
         assert len({str(way) for way in found}) == len(found)
     assert [way.deterministic for way in benchmark.gradient_candidates("gfx942", 64, False)] == [True]
 

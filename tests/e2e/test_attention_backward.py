@@ -23,11 +23,13 @@ packed = example_files.load("attention_varlen_backward")
 Variant = backward.Variant
 
 
-def differentiate(target: str, variant: Any, sizes: dict[str, int], shared: str = "") -> dict[str, np.ndarray]:
+def differentiate(
+    target: str, variant: Any, sizes: dict[str, int], shared: str = "", deterministic: bool = True
+) -> dict[str, np.ndarray]:
     """Run the kernels with the target's tiles, compare within the bound; all arguments."""
     given = backward.arguments_of(variant, sizes, sizes["m"], shared)
     tiles = backward.tile_for(variant, target, sizes["d"], sizes["e"])
-    for kernel in backward.kernels(variant, tiles, shared):
+    for kernel in backward.kernels(variant, tiles, shared, deterministic):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         kernel.compile(**mine, target=target).emulate(**mine)
     assert backward.check(variant, given, shared) == 0
@@ -79,6 +81,37 @@ def test_queries_that_see_no_key_have_no_gradient() -> None:
     sizes = {"b": 1, "h": 1, "m": 96, "n": 32, "d": 64, "e": 64}
     given = differentiate("gfx950", Variant(wd.f16, causal=True), sizes)
     assert (given["d_q"][0, 0, :64] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "sizes"),
+    [
+        ("sm_90a", {"causal": True}, {"b": 1, "h": 1, "m": 132, "n": 200, "d": 128, "e": 128}),
+        ("sm_90a", {"group": 2, "order": "bshd"}, {"b": 2, "h": 2, "m": 64, "n": 130, "d": 64, "e": 64}),
+        pytest.param(
+            "sm_90a", {"cap": 20.0, "bias": True}, {"b": 1, "h": 1, "m": 70, "n": 90, "d": 128, "e": 128},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "sm_80", {"causal": True, "sinks": True}, {"b": 1, "h": 1, "m": 64, "n": 96, "d": 64, "e": 64},
+            marks=pytest.mark.slow,
+        ),
+        ("gfx942", {"causal": True, "window": 40}, {"b": 1, "h": 1, "m": 64, "n": 96, "d": 64, "e": 64}),
+    ],
+)  # fmt: skip
+def test_gradients_with_dq_by_atomics(target: str, options: dict[str, Any], sizes: dict[str, int]) -> None:
+    """One kernel for all three, and one that rounds dQ."""
+    variant = Variant(wd.bf16, **options)
+    names = [k.name for k in backward.kernels(variant, deterministic=False)]
+    assert "attention_gradients" in names and "attention_queries" not in names
+    differentiate(target, variant, sizes, deterministic=False)
+
+
+def test_gradients_of_slopes_and_of_wide_heads_take_no_atomics() -> None:
+    slopes, wide = (Variant(wd.bf16, alibi=True), backward.SMALL), (Variant(wd.bf16), backward.Tiles(apart=True))
+    for variant, tiles in (slopes, wide):
+        names = [k.name for k in backward.kernels(variant, tiles, deterministic=False)]
+        assert names == [k.name for k in backward.kernels(variant, tiles)] and "attention_queries" in names
 
 
 def test_gradients_are_the_same_on_every_run() -> None:

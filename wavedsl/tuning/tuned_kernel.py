@@ -11,7 +11,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.binding import check_subs
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
-from wavedsl.kernel_object import Kernel, NoWays
+from wavedsl.kernel_object import Kernel
 from wavedsl.outside import Snapshot
 from wavedsl.tuning.candidates import Candidate, check_space
 from wavedsl.tuning.chip import Chip, chip_for, chip_of
@@ -20,6 +20,7 @@ from wavedsl.tuning.outcome import TuningResult
 from wavedsl.tuning.pins import pinned_in
 from wavedsl.tuning.results import ResultsFile, beside
 from wavedsl.tuning.tuner import tune, tuned_extents
+from wavedsl.unlaunched import UNLAUNCHED
 
 if TYPE_CHECKING:
     from wavedsl.binding import Parameter
@@ -90,7 +91,7 @@ class TunedKernel:
         self._choices: dict[tuple[str, str, str], Candidate] = {}
         self._arity = len(kernel.parameters)
         self._dispatch: Any = None
-        self._ways: Any = NoWays
+        self._ways: Any = UNLAUNCHED
         self._outside: Snapshot | None = None
         self._unchanged: Callable[[], bool] | None = None
         self.__name__ = kernel.__name__
@@ -224,7 +225,7 @@ class TunedKernel:
         """Forgets the short ways of calls if what the function reads from outside has changed since."""
         if self._outside is not None and not self._outside.same():
             self._dispatch = self._outside = self._unchanged = None
-            self._ways = NoWays
+            self._ways = UNLAUNCHED
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""

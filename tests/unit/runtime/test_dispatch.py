@@ -1020,7 +1020,8 @@ def guards_are_tried_before_keys(there: There) -> None:
     (a, b, *_), (out, *_) = there.pair(), there.pair()
     there.called(a, a, out, N_ITEMS, long=1)
     made = len(guards.made)
-    assert not any(guarded(a, a, out) for _ in range(RENEWED - 1)) and len(guards.made) <= made + 4  # tried out, and sampled
+    assert not any(guarded(a, a, out) for _ in range(RENEWED - 1))
+    assert len(guards.made) <= made + 4  # tried out, and sampled
     for _ in range(RENEWED + 1):
         guarded(a, b, out)
     assert guarded(a, b, out) and not guarded(a, a, out) and guarded(a, b, out)
