@@ -25,10 +25,13 @@ class Ways(dict[tuple[type, ...], Callable[..., bool]]):
 
     def other(self, args: tuple[Any, ...]) -> bool:
         """Launch by another way than the last one. False, with nothing done, if none is for these arguments."""
-        way = self.get(tuple(map(type, args)))
+        classes = tuple(map(type, args))
+        way = self.get(classes)
         if way is None or way is self.last or not way(*args):
             return False
         self.last = way
+        if self.get(classes) is not way:  # another thread has cleared them meanwhile
+            self.last = _never
         return True
 
     def clear(self) -> None:
