@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -493,7 +493,8 @@ class _Way:
         """Write `key` and `run`, with all branches."""
         given = ", ".join(f"a{i}" for i in range(len(self._classes)))
         first = "\n        ".join(self._first) or "pass"
-        others = " or ".join(f"type(a{i}) is not T{i}" for i in range(len(self._classes))) or "False"
+        guarded = {i for i, _ in self._readers} if self._guarded else set()  # guards tell classes, too
+        others = self._unlike_classes(i for i in range(len(self._classes)) if i not in guarded)
         places = "".join(f"p{i}, " for i, _ in self._readers)
         used = "".join(f"a{i}, " for i, _ in self._readers)
         finder, find = self._find(used, places)
@@ -539,6 +540,10 @@ def way({given}):
         exec(compile(source, "<the short way of a call>", "exec"), self._names)
         self._read, self.run = self._names["read"], self._names["way"]
 
+    def _unlike_classes(self, which: Iterable[int]) -> str:
+        """A condition: whether one of these arguments is of another class."""
+        return " or ".join(f"type(a{i}) is not T{i}" for i in which) or "False"
+
     def _find(self, used: str, places: str) -> tuple[str, str]:
         """The text of a function that finds plans by keys, if a way calls one, and lines of the way that find its plan;
         `used` are the arrays, `places` their addresses."""
@@ -555,6 +560,8 @@ def way({given}):
         aligned = f"not ({' | '.join(f'p{i}' for i, _ in self._readers)}) & {ALIGNMENT_KEY}"
         finder = f"""
 def find(context, {used}{places}):
+        if {self._unlike_classes(i for i, _ in self._readers)}:
+            return False
         places = ({places})
         at = {at}
         aligned = {aligned}

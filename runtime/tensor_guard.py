@@ -1,9 +1,9 @@
 """Whether tensors of torch's are what others were, told by one call into C: torch's own guards.
 
-In come tensors, out comes a function that takes as many and tells whether each has the dispatch keys (device, lazy
-negation and conjugation, what modes add), dtype, extents, strides and `requires_grad` that the first had. It takes a
-fourth of the time that it takes to ask for these one by one. Guards are not part of torch's documented interface:
-they are tried out once, and where they are missing or do not tell all of that, there are none.
+In come tensors, out comes a function that takes as many and tells whether each has the class, the dispatch keys
+(device, lazy negation and conjugation, what modes add), dtype, extents, strides and `requires_grad` that the first had.
+It takes a fourth of the time that it takes to ask for these one by one. Guards are not part of torch's documented
+interface: they are tried out once, and where they are missing or do not tell all of that, there are none.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def _tell(torch: Any) -> bool:
                 torch.empty((2, 3), device="meta"),
                 torch.empty((2, 3), device="cpu", requires_grad=True),
                 torch.empty((2, 3), device="cpu")._neg_view(),
+                torch.nn.Parameter(torch.empty((2, 3), device="cpu"), requires_grad=False),
             ]
             same = check(first, second) and check(second, first) and check(torch.empty((2, 3), device="cpu"), second)
             found = [check(*pair) for other in others for pair in ((other, second), (first, other))]

@@ -173,6 +173,13 @@ class Tensor:
         return type(self), self.dtype, self.device, self.shape, self._strides, self.requires_grad, self._negative
 
 
+class Parameter(Tensor):
+    """As `torch.nn.Parameter`."""
+
+    def __init__(self, data: Tensor, requires_grad: bool = True):
+        vars(self).update(vars(data), requires_grad=requires_grad)
+
+
 class TensorGuards:
     """As `torch._C._dynamo.guards.TensorGuards`: whether tensors are what those were that it was made of."""
 
@@ -223,7 +230,7 @@ def module(name: str) -> Any:
     """The module: its array class and its current stream, which is `STREAMS[name, device]`."""
     made = types.ModuleType(name)
     if name == "torch":
-        Tensor.__module__ = "torch"
+        Tensor.__module__ = Parameter.__module__ = "torch"
         made.Tensor = Tensor
         guards = types.SimpleNamespace(TensorGuards=TensorGuards)
         made._C = types.SimpleNamespace(
@@ -232,6 +239,7 @@ def module(name: str) -> Any:
         )
         made.float32, made.float16, made.version = DTYPES["float32"], DTYPES["float16"], types.SimpleNamespace(hip=None)
         made.empty, made.enable_grad, made.no_grad = _empty, contextlib.nullcontext, contextlib.nullcontext
+        made.nn = types.SimpleNamespace(Parameter=Parameter)
         made.inference_mode = contextlib.nullcontext
     else:
         ndarray.__module__ = "cupy"

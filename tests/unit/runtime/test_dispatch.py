@@ -982,6 +982,13 @@ def guards_are_tried_before_keys(there: There) -> None:
     for n in (np.int32(N_ITEMS), N_ITEMS, np.int32(7)):
         there.kernel(source, out, n)
         there.called(source, out, n, long=0)
+    # So is another class of tensors.
+    for _ in range(2):
+        parameter = there.arrays.Parameter(source, requires_grad=False)
+        there.kernel(parameter, out, N_ITEMS)
+        assert guarded(source, out)
+    there.called(there.arrays.Parameter(source, requires_grad=False), out, N_ITEMS, long=0)
+    there.refused(there.arrays.Parameter(source), out, N_ITEMS, match="grad")
     # A context of one's own has plans of its own.
     if there.side == "cuda":
         driver = there.driver()
