@@ -117,6 +117,7 @@ class Kernel:
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
+        self._arity = len(self._names)
         self._named = [_values_of(self._names[i:]) for i in range(len(self._names) + 1)]
         """By how many arguments come without names: the others' values, in order, of a call that gives all of them."""
         self.scalars = frozenset(p.name for p in self.parameters if isinstance(p.annotation, ScalarType))
@@ -339,7 +340,7 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
-        if kwargs or len(args) != len(self._names):
+        if kwargs or len(args) != self._arity:
             args = self.in_order(args, kwargs)
         if self.unchanged is not None and not self.unchanged():
             self.refresh()
