@@ -18,6 +18,8 @@ MANY = 64
 cycle models of gfx942 and sm_80, GELU of a product and a residual takes 5 % more clocks so in tiles of 64 x 64, whose
 result has 16, and 5 % less in 128 x 128 with 64 or 128; a fifth in 256 x 256 with 128, which spilled."""
 
+ROW_REGISTERS = "row_registers"
+"""Note of a kernel: what `row_registers` says of it."""
 LONG = 32
 """Registers of a lane that a row has, from which on what is made of it is computed as it is stored. RMSNorm of 16384
 columns of f16 in 4 warps took 238 registers of sm_90a so far (ptxas 13), layer_norm all of them and spills; so they
@@ -66,4 +68,4 @@ def late_regions(graph: Graph) -> set[int]:
     return found
 
 
-__all__ = ["late_regions", "results_are_many", "row_registers"]
+__all__ = ["ROW_REGISTERS", "late_regions", "results_are_many", "row_registers"]

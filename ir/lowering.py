@@ -24,7 +24,7 @@ from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
-from wavedsl.ir.late_regions import late_regions, results_are_many, row_registers
+from wavedsl.ir.late_regions import ROW_REGISTERS, late_regions, results_are_many, row_registers
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
@@ -103,6 +103,7 @@ class Lowering:
         """Reads that matrix instructions take from shared memory themselves."""
         self.row_registers = row_registers(graph, inference)
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
+        kernel.notes[ROW_REGISTERS] = self.row_registers
         many = self.row_registers > 0 or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)

@@ -5,13 +5,10 @@ In: a `Kernel` and a `Target`. Out: a `PtxProgram`. Deterministic: the text depe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from wavedsl.codegen.ptx.coalesce import coalesce
-from wavedsl.codegen.ptx.isa import Unit
-from wavedsl.codegen.ptx.machine import Ins, flatten
+from wavedsl.codegen.ptx.machine import flatten
 from wavedsl.codegen.ptx.resources import Assemble, PtxResources
 from wavedsl.codegen.ptx.select import row, select
 from wavedsl.codegen.ptx.text import STATIC_SHARED_LIMIT, moves, print_module
@@ -19,6 +16,7 @@ from wavedsl.codegen.ptx.verify import verify
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.late_regions import ROW_REGISTERS
 from wavedsl.ir.register_file import LESS_PER_WAVE
 from wavedsl.ir.target import Target
 
@@ -67,7 +65,7 @@ def compile_kernel_ir(
     code = select(kernel, target.name)
     lines, pressure = coalesce(flatten(code.body), moves(target.name, row))
     trail.stage("selected", lambda: "\n".join(str(line) for line in lines))
-    printed = print_module(kernel, target.name, code, lines, _together(kernel, target, lines, pressure))
+    printed = print_module(kernel, target.name, code, lines, _together(kernel, target, pressure))
     if check:
         found = verify(printed.text)
         if found:
@@ -89,21 +87,17 @@ def compile_kernel_ir(
     )
 
 
-FEW = 40
-"""Registers from which on ptxas is told how many workgroups it should leave room for on an SM. With less, half of the
-warps that an SM can have fit in any case."""
 HALF = 1024
 """Threads of an SM, half of those it can have, beyond which more bring no more bytes on their way."""
 
 
-def _together(kernel: Kernel, target: Target, lines: Sequence[Any], pressure: int) -> int:
-    """Workgroups on an SM that ptxas leaves registers for. Told of one, it takes what one may have: RMSNorm of 16384
-    columns in 8 warps got 135 registers, of which 122 suffice, and an SM held one workgroup instead of two. As many as
-    fit by the pressure of the text; code with loops or matrix instructions gets as much as there is, since ptxas puts
-    several trips' loads and products in flight. Warpgroups that change their registers start with all of the SM's."""
-    if pressure <= FEW or any(op.name in ("for", "registers") for op in kernel.body.walk()):
-        return 1
-    if any(type(item) is Ins and item.inst.unit is Unit.TENSOR for item in lines):
+def _together(kernel: Kernel, target: Target, pressure: int) -> int:
+    """Workgroups on an SM that ptxas leaves registers for: as many as fit by the pressure of the text, where the kernel
+    holds long rows until their sums are known, so that nothing else hides its loads' latency. Told of one, ptxas takes
+    what one may have: RMSNorm of 16384 columns in 8 warps got 135 registers, of which 122 suffice, and an SM held one
+    workgroup instead of two. Other kernels do get what one may have: ptxas puts several trips' loads and products in
+    flight, and long chains of choices (sorts, scans) take up to twice the text's pressure in its order."""
+    if not kernel.notes.get(ROW_REGISTERS):
         return 1
     warps = target.occupancy(pressure, kernel.shared_bytes, kernel.block)
     return max(1, min(HALF, warps * target.wave_size) // kernel.block)

@@ -159,10 +159,27 @@ def test_a_case_is_compared_with_a_copy_of_as_many_bytes(benchmark):
     assert lines["copy", "copy of as many bytes, least"] == 0.95
 
 
+@pytest.mark.parametrize("provider", ["wavedsl", "torch"])
+def test_a_copy_is_timed_as_a_case_is(benchmark, monkeypatch, provider):
+    """The rate is of what it reads and writes."""
+    space, calls = benchmark.Space(numpy_torch.module()), []
+    monkeypatch.setattr(numpy_torch.Tensor, "copy_", lambda self, other: calls.append(other), raising=False)
+    monkeypatch.setattr(benchmark, "_copy_alike", lambda space, size, a, b: lambda: calls.append(a))
+
+    def seconds(space, call, warmup, rep):
+        call()
+        return types.SimpleNamespace(median=0.5)
+
+    monkeypatch.setattr(benchmark, "_seconds", seconds)
+    found = benchmark.copied_alike(space, (16, 4096), provider)
+    assert found == {"seconds": 0.5, "bytes_per_second": 2 * 2 * 16 * 4096 / 0.5}
+    assert len(calls) == 1 and calls[0].shape == (16, 4096)
+
+
 def test_all_cuts_and_copies_are_compiled(benchmark):
     """What a session compiles ahead of the GPU."""
     names = []
-    rehearsal = types.SimpleNamespace(run=lambda name, work: names.append(name) or work())
+    rehearsal = types.SimpleNamespace(run=lambda name, work: names.append(name))
     cases = [replace(case, sizes=[(8, 1024)]) for case in benchmark.CASES if case.name == "rms_norm"]
     benchmark.compile_all(cases, rehearsal)
     cuts = benchmark.kernels.row_cuts(1024, shared=True)
