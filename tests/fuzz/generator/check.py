@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -141,15 +141,23 @@ def copies(given: Sequence[Any]) -> list[Any]:
     return found
 
 
-def verdicts(program: Program, targets: Sequence[str] = TARGETS, assemble: Any = None) -> list[Verdict]:
-    """One verdict per chip. `assemble(compiled)` is called where it is given, and may raise."""
+def emulated(compiled: Any, arguments: Sequence[Any]) -> None:
+    compiled.emulate(*arguments)
+
+
+def verdicts(
+    program: Program, targets: Sequence[str] = TARGETS, assemble: Any = None,
+    run: Callable[[Any, Sequence[Any]], None] = emulated,
+) -> list[Verdict]:  # fmt: skip
+    """One verdict per chip. `assemble(compiled)` is called where it is given, and may raise; `run(compiled, arguments)`
+    executes a text."""
     given = arguments(program)
     meant = copies(given)
     plain = kernel_of(program)
     try:
         plain.evaluate(*meant)
     except wd.ConstraintError as error:  # what has no meaning is refused by every chip
-        found = [_verdict(program, plain, target, copies(given), meant, assemble) for target in targets]
+        found = [_verdict(program, plain, target, copies(given), meant, assemble, run) for target in targets]
         wrong = Verdict("evaluator", "ConstraintError", error.message)
         return [v if v.kind == "refused" else wrong for v in found]
     except Exception as error:
@@ -157,11 +165,14 @@ def verdicts(program: Program, targets: Sequence[str] = TARGETS, assemble: Any =
     found = []
     for target in targets:
         kernel = kernel_of(program, target) if program.hopper and target == "sm_90a" else plain
-        found.append(_verdict(program, kernel, target, copies(given), meant, assemble))
+        found.append(_verdict(program, kernel, target, copies(given), meant, assemble, run))
     return found
 
 
-def _verdict(program: Program, kernel: Any, target: str, got: list[Any], meant: list[Any], assemble: Any) -> Verdict:
+def _verdict(
+    program: Program, kernel: Any, target: str, got: list[Any], meant: list[Any], assemble: Any,
+    run: Callable[[Any, Sequence[Any]], None],
+) -> Verdict:  # fmt: skip
     symbols = wd.symbols(" ".join(program.dynamic) + " _") if program.dynamic else ()
     try:
         with few_units(program):
@@ -175,14 +186,14 @@ def _verdict(program: Program, kernel: Any, target: str, got: list[Any], meant: 
         return Verdict(target, type(error).__name__, str(error))
     hand_out(compiled, program.seed)
     try:
-        compiled.emulate(*got)
+        run(compiled, got)
         if assemble is not None:
             assemble(compiled)
     except Exception as error:
         kind = "refused" if isinstance(error, wd.LaunchError) and LIMITS[-1] in error.message else type(error).__name__
         return Verdict(target, kind, str(error))
     found = compared(program, target, got, meant)
-    return found if found.wrong or not program.dynamic else _again(program, kernel, compiled)
+    return found if found.wrong or not program.dynamic else _again(program, kernel, compiled, run)
 
 
 @contextmanager
@@ -216,13 +227,13 @@ def shorter(program: Program) -> dict[str, int]:
     }
 
 
-def _again(program: Program, kernel: Any, compiled: Any) -> Verdict:
+def _again(program: Program, kernel: Any, compiled: Any, run: Callable[[Any, Sequence[Any]], None]) -> Verdict:
     """What the text gives for other extents than those of the call that it was compiled for."""
     given = arguments(program, shorter(program))
     meant, got = copies(given), copies(given)
     try:
         kernel.evaluate(*meant)
-        compiled.emulate(*got)
+        run(compiled, got)
     except wd.LaunchError:  # strides that the text has as numbers
         return Verdict(compiled.target, "right")
     except Exception as error:
