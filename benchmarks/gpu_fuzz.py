@@ -5,8 +5,8 @@
 
 Every core draws, compiles and launches kernels of its own, in the order of the seeds, for sm_90a and as text of sm_80,
 which later chips run too. A process that hangs or loses its context is started again behind the kernel that did it.
-FILE has the counts, what was not right, and the rows of the instruction table that right kernels executed. Results are whole
-numbers: exact, but where a function is approximated; what is off by rounding alone is counted as `rounded`.
+FILE has the counts, what was not right, and the rows of the instruction table that right kernels executed. Results are
+whole numbers: exact, but where a function is approximated; what is off by rounding alone is counted as `rounded`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ class Watched:
         self.run(compiled, arguments)
 
 
+def near(program: Any) -> Any:
+    """The kernel without gigabytes between the rows of its arrays: they would be copied."""
+    return replace(
+        program, arrays=[replace(a, spread="rows" if a.spread == "far" else a.spread) for a in program.arrays]
+    )
+
+
 def rounded(program: Any, verdict: Any) -> bool:
     """Whether a number that differs does so by rounding: `x[…] is A, not B; …`."""
     if verdict.kind != "numbers" or " is " not in verdict.detail:
@@ -84,9 +92,7 @@ def worker(number: int, seeds: Sequence[int], following: Any, folder: Path, emul
                 return
             seed = seeds[place]
             now.write_text(json.dumps({"seed": seed, "since": time.time()}))
-            program = draw(seed)
-            if any(array.spread == "far" for array in program.arrays):
-                continue  # gigabytes between rows would be copied
+            program = near(draw(seed))
             dead = False
             for target in TARGETS:
                 run = Watched(emulated if emulate else on_chip)
