@@ -12,8 +12,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_fuzz.py"
 
 def test_every_pair_has_a_verdict(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    command = [sys.executable, str(SCRIPT), "--out", str(out), "--seeds", "330000:330003", "--emulate", "--workers", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    options = ["--out", str(out), "--seeds", "330000:330003", "--emulate", "--workers", "1"]
+    done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())
     assert found["pairs"] == 6 and sum(found["counts"].values()) == 6 and found["odd"] == []

@@ -2,8 +2,8 @@
 
 Witnesses: text of other compilers with known answers that executes the row (the lists in tests/data, kept by
 tests/emulator/*/test_witness.py; LLVM's small kernels in tests/vectors/llvm), the vendors' tables of matrix fragments,
-what ptxas and LLVM compute at compile time (tests/project/test_witness.py), and an H200 that executed the row in kernels
-whose results were right (tests/data/ptx_chip.txt, written by benchmarks/chip_rows.py).
+what ptxas and LLVM compute at compile time (tests/project/test_witness.py), and an H200 that executed the row in
+kernels whose results were right (tests/data/ptx_chip.txt, written by benchmarks/chip_rows.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _amdgcn(target: str) -> frozenset[str]:
 
 def _ptx(target: str) -> frozenset[str]:
     number = ptx.parse_target(target).number
-    found = {row for name in ("ptx_witness", "ptx_chip") for row in (TESTS / "data" / f"{name}.txt").read_text().splitlines()}
+    lists = [(TESTS / "data" / f"{name}.txt").read_text().splitlines() for name in ("ptx_witness", "ptx_chip")]
+    found = set().union(*lists)
     table = json.loads((TESTS / "data" / "nvidia_layouts.json").read_text())["mma_sync"]
     found |= {row_of(m.mnemonic, target) for m in MMAS if m.witness in table and m.min_sm <= number}
     found.add(row_of("cvt.rna.tf32.f32", "sm_80"))  # test_ptxas_rounds_to_tf32_as_the_row_does
