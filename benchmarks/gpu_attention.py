@@ -290,8 +290,8 @@ that do not spill (`--compile`)."""
 
 @dataclass(frozen=True)
 class Way:
-    """The example's tiles for the gradients; whether dQ has a kernel of its own, or is added up by atomics and with what
-    schedule."""
+    """The example's tiles for the gradients; whether dQ has a kernel of its own, or is added up by atomics and with
+    what schedule."""
 
     tiles: backward.Tiles
     deterministic: bool

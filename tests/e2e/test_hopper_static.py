@@ -376,6 +376,8 @@ def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], orac
     loop = compiled.asm[compiled.asm.index("$M1:") : compiled.asm.index("$M1_end:")]
     assert loop.count("commit_group") == 5 and len(re.findall(r"bar\.sync +1, 256", loop)) == 1
     assert loop.count("red.global.v2.f32.add") == 64 * d // 256 // 2 and "red.global.add" not in loop
+    meeting = re.search(r"bar\.sync +1, 256", loop)
+    assert meeting and loop[: meeting.start()].count("commit_group") == 3  # dV has been started: it needs nobody else
     last = loop.rindex("mma_async")
     added = loop.index("red.global")
     assert last < added and "wait_group.sync.aligned 1;" in re.sub(" +", " ", loop[last:added])
