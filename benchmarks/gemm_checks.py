@@ -63,7 +63,7 @@ CHECKS = (
     Check("in place", IN_PLACE, RAGGED),
     Check("f32 as tf32", replace(F32, precision="tf32"), (1000, 1208, 1096)),
     Check("f32 as 3xtf32", replace(F32, precision="3xtf32"), (1000, 1208, 1096)),
-    Check("cache hints", replace(BF16, hints=True), RAGGED),
+    Check("cache hints", replace(BF16, hints="b"), RAGGED),
     _fixed("prefetch", RAGGED, (72, 80, 264), prefetch=2),
     Check("fp8 scales along K", E4M3, (1000, 1208, 1096), (72, 136, 272), strategy="k blocks"),
     *(Check(f"launches that need each other, dependent {on}", IN_PLACE, RAGGED, (72, 80, 136),

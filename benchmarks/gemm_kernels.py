@@ -16,8 +16,8 @@ B, M, N, K, BM, BN, BK, WM, WN = wd.symbols("B M N K BM BN BK WM WN")
 @dataclass(frozen=True)
 class Form:
     """What a product computes. `a`, `b`: order of dimensions in memory; `epilogue`, `inputs`: what is fused;
-    `precision`: of operands of f32; `hints`: whether reads and writes have cache hints; `dynamic`: whether M is a
-    run-time extent."""
+    `precision`: of operands of f32; `hints`: the operand that is to stay in L2, `a` or `b`, while everything else
+    streams; `dynamic`: whether M is a run-time extent."""
 
     dtype: wd.DType
     sums: wd.DType = wd.f32
@@ -28,7 +28,7 @@ class Form:
     inputs: str = ""
     batched: bool = False
     precision: str | None = None
-    hints: bool = False
+    hints: str = ""
     dynamic: bool = False
 
 
@@ -74,16 +74,17 @@ def product(form: Form, config: Config) -> Any:
         schedule=wd.Schedule(**dict(config.schedule)) if config.schedule else None,
         **({"dynamic": [M]} if form.dynamic else {}),
     )
-    keep, stream = ("keep", "stream") if form.hints else (None, None)
+    of_a, of_b = ("keep" if form.hints == name else "stream" if form.hints else None for name in "ab")
+    stream = "stream" if form.hints else None
 
     def left(a: Any, rows: Any = None) -> Any:
         if form.inputs != "a scaled":
-            return wd.read(a, cache=stream)
+            return wd.read(a, cache=of_a)
         return wd.cast(wd.maximum(wd.cast(wd.read(a), wd.f32) * wd.read(rows), 0.0), dtype)
 
     def right(b: Any, columns: Any = None) -> Any:
         if form.inputs != "b scaled":
-            return wd.read(b, cache=keep)
+            return wd.read(b, cache=of_b)
         return wd.cast(wd.cast(wd.read(b), wd.f32) * wd.read(columns), dtype)
 
     def product_of(a: Any, b: Any, rows: Any = None, columns: Any = None) -> Any:

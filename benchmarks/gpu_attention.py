@@ -255,8 +255,12 @@ def sampled(arrays: Sequence[np.ndarray], causal: bool, scale: float, rows: Sequ
     return out
 
 
-KEYS = {64: (80, 96), 128: (96, 128, 160), 256: (64,)}
-"""Keys of a block to try by head size, beside the example's: those that do not spill (`--compile`)."""
+TILES = {
+    64: (((192, 96), 3), ((192, 128), 3), ((256, 64), 4)),
+    128: (((128, 96), 2), ((128, 128), 2)),
+    256: (((128, 64), 2), ((128, 80), 2), ((128, 48), 2)),
+}
+"""(queries, keys) and waves to try by head size, beside the example's: those that do not spill (`--compile`)."""
 
 
 @dataclass(frozen=True)
@@ -275,12 +279,16 @@ class Choice:
 def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
     """Ways of the forward pass to try, the example's own first: blocks of other sizes and, on sm_90a where all
     workgroups run the same trips, with and without clusters."""
-    (rows, keys), waves = forward.tile_of(target, d, causal)
+    own = forward.tile_of(target, d, causal)
     if target != "sm_90a":
-        return [Choice((rows, keys), waves)]
-    blocks = [keys, *(n for n in KEYS.get(d, ()) if n != keys)]
-    clusters = (0,) if causal else (0, 1) if -(-n // rows) % 2 else (0, 1, 2)
-    return [Choice((rows, block), waves, cluster) for block in blocks for cluster in clusters]
+        return [Choice(*own)]
+    found = []
+    for tile, waves in (own, *(other for other in TILES.get(d, ()) if other != own)):
+        lone = causal or tile[0] != own[0][0]
+        clusters = (0,) if lone else (0, 1) if -(-n // tile[0]) % 2 else (0, 1, 2)
+        found += [Choice(tile, waves, cluster) for cluster in clusters]
+    return found
+
 
 
 QUERIES = {64: {False: (80, 96), True: (80,)}, 128: {False: (), True: ()}}
@@ -482,7 +490,7 @@ def timed(held: Any, key: str, row: dict[str, Any], choices: Sequence[Any], done
         of = f"{key} by {name}" + (f", {ours}" if name == units.OURS else "")
         return of, functools.partial(provided, held, name, gradients, chosen), f"attention by {name}"
 
-    found, missing, failed = units.by_providers(done, PROVIDERS, unit)
+    found, missing, failed = units.by_providers(done, PROVIDERS, unit, turns=2)
     row |= {**found, "missing": missing} if missing else found
     return {**row, "failed": failed} if failed else row
 
@@ -522,7 +530,7 @@ def provided(held: Any, name: str, gradients: bool, choice: Any) -> dict[str, An
             raise NotImplementedError("not at hand")
         call = others[name]()
         call()
-    times = bench(call, 0.025, 0.1)
+    times = bench(call, 0.1, 0.08)  # long enough before for the clock to settle: a first call plans, and the chip rests
     return {"seconds": times.median, "best": times.best, "runs": times.count}
 
 

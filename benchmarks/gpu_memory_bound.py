@@ -7,13 +7,15 @@
     python benchmarks/gpu_memory_bound.py --emulate sm_90a        tiny sizes on the emulator: right or wrong, no times
 
 Every result is compared with a NumPy or torch reference before it is timed. A rate is the bytes (or FLOP) that the
-algorithm needs, divided by the median time with a cold L2 cache. Triton is torch.compile for streams, and the faster of
-the GEMMs of `rivals_triton` for products (Inductor would call cuBLAS); f64 and groups have none. The table also gives
-the share of the copy rate that the same run measured; a provider that cannot do a case has no number, and the row says
-why. Kernels are tried in a few cuts first (tiles, waves that share a row, for products what `gemm_choices` lists), as
-tuned kernels would be, and timed in the fastest. Rows, the goal's lines with what was reached, GPU, driver, machine and
-versions go to results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the
-context is named, and the next one runs (`units`).
+algorithm needs, divided by the median time with an L2 cache that holds nothing of it, and nothing to write back. The
+GPU is busy until the host has started the call, so that the host's own time, longest of what torch.compile makes, does
+not count. Triton is torch.compile for streams, and the faster of the GEMMs of `rivals_triton` for products (Inductor
+would call cuBLAS); f64 and groups have none. The table also gives the share of the best copy rate that the same run
+measured, and of the rate of a copy of as many bytes: what moves less than 100 MB is ruled by the latency of a launch. A
+provider that cannot do a case has no number, and the row says why. Kernels are tried in a few cuts first (tiles, waves
+that share a row, for products what `gemm_choices` lists), as tuned kernels would be, and timed in the fastest. Rows,
+the goal's lines with what was reached, GPU, driver, machine and versions go to results/gpu_memory_bound.json, a plot
+beside it. A check or provider that fails, hangs or kills the context is named, and the next one runs (`units`).
 """
 
 from __future__ import annotations
@@ -63,8 +65,12 @@ def _tiles(size: tuple[int, ...]) -> Sequence[Any]:
     return kernels.TILES
 
 
-def _shares(size: tuple[int, ...]) -> Sequence[Any]:
-    return kernels.rows_shared_by(size[1])
+def _rows(size: tuple[int, ...]) -> Sequence[Any]:
+    return kernels.row_cuts(size[1])
+
+
+def _rows_and_weights(size: tuple[int, ...]) -> Sequence[Any]:
+    return kernels.row_cuts(size[1], shared=True)
 
 
 def _squares(size: tuple[int, ...]) -> Sequence[Any]:
@@ -72,7 +78,7 @@ def _squares(size: tuple[int, ...]) -> Sequence[Any]:
 
 
 def copied(space: Space, size: tuple[int, ...]) -> Work:
-    a, want = space.array(size, wd.f16)
+    a, want = space.exact_array(size, wd.f16)
     b = space.empty(size, wd.f16)
     bind = lambda tile: kernels.copy(wd.f16, *tile).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: b.copy_(a))
@@ -80,7 +86,7 @@ def copied(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def elementwise(space: Space, size: tuple[int, ...]) -> Work:
-    (a, x), (b, y) = space.array(size, wd.f16), space.array(size, wd.f16)
+    (a, x), (b, y) = space.exact_array(size, wd.f16), space.exact_array(size, wd.f16)
     c = space.empty(size, wd.f16)
     bind = lambda tile: kernels.scaled_sum(wd.f16, *tile).bind(a, b, c)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: t.add(b, a, alpha=2, out=c))
@@ -88,41 +94,41 @@ def elementwise(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def softmax(space: Space, size: tuple[int, ...]) -> Work:
-    a, x = space.array(size, wd.f16)
+    a, x = space.exact_array(size, wd.f16)
     b = space.empty(size, wd.f16)
-    bind = lambda waves: kernels.softmax(wd.f16, size[1], waves).bind(a, b)  # noqa: E731
+    bind = lambda cut: kernels.softmax(wd.f16, size[1], cut).bind(a, b)  # noqa: E731
 
-    def want() -> np.ndarray:
-        e = np.exp(x - x.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
+    def want() -> Any:
+        e = space.math.exp(x - space.math.amax(x, 1)[:, None])
+        return e / e.sum(1)[:, None]
 
-    calls = space.providers(_first(bind, _shares(size)), lambda t: lambda: t.softmax(a, -1))
+    calls = space.providers(_first(bind, _rows(size)), lambda t: lambda: t.softmax(a, -1))
     return Work(calls, b, want, 2e-3, 2 * 2 * _count(size), bind=bind)
 
 
 def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
-    (a, x), (w, y) = space.array(size, wd.f16), space.array(size[1:], wd.f16)
+    (a, x), (w, y) = space.exact_array(size, wd.f16), space.exact_array(size[1:], wd.f16)
     c = space.empty(size, wd.f16)
-    bind = lambda waves: kernels.rms_norm(wd.f16, size[1], waves).bind(a, w, c, EPS)  # noqa: E731
+    bind = lambda cut: kernels.rms_norm(wd.f16, size[1], cut).bind(a, w, c, EPS)  # noqa: E731
 
-    def want() -> np.ndarray:
-        return x / np.sqrt((x * x).mean(1, keepdims=True) + EPS) * y
+    def want() -> Any:
+        return x / space.math.sqrt((x * x).mean(1)[:, None] + EPS) * y
 
     theirs = lambda t: lambda: t.nn.functional.rms_norm(a, size[1:], w, EPS)  # noqa: E731
-    calls = space.providers(_first(bind, _shares(size)), theirs)
+    calls = space.providers(_first(bind, _rows_and_weights(size)), theirs)
     return Work(calls, c, want, 2e-2, 2 * 2 * _count(size) + 2 * size[1], bind=bind)
 
 
 def row_sum(space: Space, size: tuple[int, ...]) -> Work:
-    a, x = space.array(size, wd.f16)
+    a, x = space.exact_array(size, wd.f16)
     s = space.empty(size[:1], wd.f32)
-    bind = lambda waves: kernels.row_sum(wd.f16, size[1], waves).bind(a, s)  # noqa: E731
-    calls = space.providers(_first(bind, _shares(size)), lambda t: lambda: t.sum(a, -1, dtype=t.float32))
+    bind = lambda cut: kernels.row_sum(wd.f16, size[1], cut).bind(a, s)  # noqa: E731
+    calls = space.providers(_first(bind, _rows(size)), lambda t: lambda: t.sum(a, -1, dtype=t.float32))
     return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * _count(size) + 4 * size[0], _count(size), bind=bind)
 
 
 def transpose(space: Space, size: tuple[int, ...]) -> Work:
-    a, x = space.array(size, wd.f16)
+    a, x = space.exact_array(size, wd.f16)
     b = space.empty(size[::-1], wd.f16)
     bind = lambda side: kernels.transpose(wd.f16, side).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.SQUARES), lambda t: lambda: b.copy_(a.T))
@@ -136,7 +142,7 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
         from wavedsl.strategies import gemm_choices, plan_gemm
 
         m, n, k = size
-        (a, x), (b, y) = space.array((m, k), dtype), space.array((n, k), dtype)
+        (a, x), (b, y) = space.exact_array((m, k), dtype), space.exact_array((n, k), dtype)
         c = space.empty((m, n), dtype)
 
         def bind(choice: Any) -> Callable[[], None]:
@@ -185,7 +191,7 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
 
     groups, average, n, k = size
     counts = np.random.default_rng(groups).multinomial(groups * average, np.full(groups, 1 / groups)).tolist()
-    (a, x), (b, y) = space.array((sum(counts), k), wd.bf16), space.array((groups, n, k), wd.bf16)
+    (a, x), (b, y) = space.exact_array((sum(counts), k), wd.bf16), space.exact_array((groups, n, k), wd.bf16)
     c = space.empty((sum(counts), n), wd.bf16)
     (launch,) = plan_grouped(a, b, c, counts, transpose_b=True).launches
     ends = np.cumsum([0, *counts]).tolist()
@@ -200,7 +206,7 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
 
     moved = (sum(counts) * (k + n) + groups * n * k) * wd.bf16.bits // 8
     run = launch.kernel.bind(*launch.arguments)
-    want = lambda: np.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
+    want = lambda: space.math.concatenate([x[i:j] @ m.T for (i, j), m in zip(parts, y)])  # noqa: E731
     # Triton's GEMMs of `rivals` have one size a launch, so nothing of Triton's stands beside a launch of many.
     calls = {"wavedsl": run} if space.torch is None else {"wavedsl": run, "torch": one_by_one(space.torch)}
     calls = space.told(calls, "the Triton GEMMs have no groups: torch's loop over them is timed alone")
@@ -214,9 +220,9 @@ SKINNY = [1, 2, 4, 8, 16, 32, 64]
 CASES = (
     Case("copy", copied, HUGE, TINY, _tiles),
     Case("elementwise", elementwise, HUGE, TINY, _tiles),
-    Case("softmax", softmax, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
-    Case("rms_norm", rms_norm, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
-    Case("row_sum", row_sum, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _shares),
+    Case("softmax", softmax, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _rows),
+    Case("rms_norm", rms_norm, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _rows_and_weights),
+    Case("row_sum", row_sum, [(8192, 1024), (8192, 4096), (8192, 16384)], TINY, _rows),
     Case("transpose", transpose, [(4096, 4096), (8192, 8192)], [(70, 90)], _squares),
     Case("gemv", product(wd.bf16, 2e-2), [(1, 8192, 8192), (4, 16384, 4096)], [(2, 70, 140)], _choices),
     Case("skinny", product(wd.bf16, 2e-2), [(m, 8192, 8192) for m in SKINNY], [(10, 70, 140)], _choices),
@@ -262,6 +268,15 @@ class Held:
         return work.calls["wavedsl"] if cut is None or work.bind is None else work.bind(cut)
 
 
+def _seconds(space: Space, call: Callable[[], Any], warmup: float, rep: float) -> Any:
+    """`Times` of a call, all providers' in the same way: with a cache that holds nothing of it, and in the queue before
+    the GPU gets to it."""
+    from wavedsl.testing import bench
+
+    call()  # compiles what is compiled at the first call
+    return bench(call, warmup, rep, space.flushed(call))
+
+
 def checked(held: Held) -> dict[str, Any]:
     """What the case needs, and the error of our result."""
     work = held.work
@@ -272,14 +287,12 @@ def checked(held: Held) -> dict[str, Any]:
 def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
     """Roughly the seconds of our kernel in a cut, and the error of its result beside the one that was checked;
     `unfit` and why where it cannot be cut so."""
-    from wavedsl.testing import bench
-
     right, work, torch = held.right, held.work, held.space.torch
     named: dict[str, Any] = {}
     try:
         named = {"cut": work.named(cut)} if work.named is not None else {}
         call = held.ours(cut)
-        found = {"seconds": bench(call, 0.005, 0.02).median} if timing else {}
+        found = {"seconds": _seconds(held.space, call, 0.005, 0.02).median} if timing else {}
         work.result[...] = math.nan
         call()
     except wd.WaveError as error:
@@ -294,12 +307,54 @@ def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
 
 def timed(held: Held, provider: str, cut: Any = None) -> dict[str, Any]:
     """A provider's seconds and rate."""
-    from wavedsl.testing import bench
-
-    times = bench(held.ours(cut) if provider == units.OURS else held.work.calls[provider], 0.025, 0.1)
+    call = held.ours(cut) if provider == units.OURS else held.work.calls[provider]
+    times = _seconds(held.space, call, 0.025, 0.1)
     assert times.clock == "device"
     found = {"seconds": times.median, "best": times.best, "runs": times.count}
     return found | {"bytes_per_second": held.work.bytes / times.median}
+
+
+def copy_size(moved: int) -> tuple[int, int]:
+    """Rows and columns of f16 whose copy moves as many bytes: rounded, so that cases which hardly differ share it."""
+    rows = moved / (2 * 2 * COPY_COLUMNS)
+    return max(1, round(rows / COPY_ROWS)) * COPY_ROWS, COPY_COLUMNS
+
+
+COPY_COLUMNS, COPY_ROWS = 4096, 16
+COPY_TILE = kernels.TILES[1]
+"""The fastest of large copies on an H200, and within 3 % of it of small ones."""
+
+
+def copied_alike(space: Space, size: tuple[int, int], provider: str) -> dict[str, Any]:
+    """Seconds and rate of a provider's copy."""
+    a, _ = space.exact_array(size, wd.f16)
+    b = a.clone()  # where it lies: gigabytes take seconds to come from the host
+    call = _copy_alike(space, size, a, b) if provider == units.OURS else functools.partial(b.copy_, a)
+    times = _seconds(space, call, 0.01, 0.05)
+    return {"seconds": times.median, "bytes_per_second": 2 * 2 * _count(size) / times.median}
+
+
+def _copy_alike(space: Space, size: tuple[int, int], *arrays: Any) -> Callable[[], Any]:
+    """Our copy, of these arrays or new ones."""
+    arrays = arrays or (space.empty(size, wd.f16), space.empty(size, wd.f16))
+    return kernels.copy(wd.f16, *COPY_TILE).bind(*arrays)
+
+
+def _same_copy(done: Any, space: Space, moved: int) -> dict[str, Any] | None:
+    """The faster copy of as many bytes; None where one has no time."""
+    size = copy_size(moved)
+    found = []
+    for provider in COPIERS:
+        work = functools.partial(copied_alike, space, size, provider)
+        key, kinds = f"copy of {size[0]} x {size[1]} by {provider}", ("copies of as many bytes",)
+        found.append(done.run(key, {}, work, units.CHECK_LIMIT, kinds))
+    if any("failed" in f for f in found):
+        return None
+    best = max(found, key=lambda f: f["bytes_per_second"])
+    return {"size": list(size), "seconds": best["seconds"], "bytes_per_second": best["bytes_per_second"]}
+
+
+COPIERS = (units.OURS, "torch")
 
 
 def run_case(
@@ -331,6 +386,9 @@ def run_case(
         return {**row, "failed": failed}
     if copy_rate:
         row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
+    same = _same_copy(done, space, row["bytes"])
+    if same:
+        row |= {"same_copy": same, "of_same_copy": row["wavedsl"]["bytes_per_second"] / same["bytes_per_second"]}
     return row
 
 
@@ -401,9 +459,11 @@ def criteria(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, float | Non
     for name in STREAMS:
         line(name, "best of torch and Triton, least", [ratio(r, ("torch", "triton")) for r in of(name)], 0.95)
         line(name, "measured copy rate, least", [r.get("of_copy") for r in of(name)], 0.90)
+        line(name, "copy of as many bytes, least", [r.get("of_same_copy") for r in of(name)], 0.90)
     thin = of("gemv", "skinny")
     line("GEMV and M <= 64", "cuBLAS, geometric mean", [ratio(r, ("torch",)) for r in thin], 1.1, mean=True)
     line("GEMV and M <= 64", "measured copy rate, least", [r.get("of_copy") for r in thin], 0.75)
+    line("GEMV and M <= 64", "copy of as many bytes, least", [r.get("of_same_copy") for r in thin], 0.75)
     for name in ("small_k", "f32", "f64"):
         line(name, "cuBLAS, least", [ratio(r, ("torch",)) for r in of(name)], 1.0)
     return found
@@ -452,22 +512,34 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
         others = [r for r in rates[1:] if r]
         ratio = rates[0] / max(others) if rates[0] and others else None
         size = " x ".join(map(str, row["size"]))
-        out.append((row["case"], size, *rates, ratio, row.get("of_copy"), row.get("error", row.get("failed"))))
-    heads = ("case", "size", "wavedsl GB/s", "torch GB/s", "triton GB/s", "of best", "of copy", "error of allowed")
+        shares = (row.get("of_copy"), row.get("of_same_copy"))
+        out.append((row["case"], size, *rates, ratio, *shares, row.get("error", row.get("failed"))))
+    heads = (
+        "case", "size", "wavedsl GB/s", "torch GB/s", "triton GB/s", "of best", "of copy", "of same copy",
+        "error of allowed",
+    )  # fmt: skip
     return table(heads, out)
 
 
 def compile_all(cases: Sequence[Case], rehearsal: Rehearsal) -> None:
-    """Compile every case at its full size, as a run on the chip would: in all cuts, or as it is without."""
+    """Compile every case at its full size, as a run on the chip would: in all cuts, or as it is without; and the copies
+    that cases are compared with."""
     space = Space(empty_arrays=True)
     for case in cases:
         for size in case.sizes:
             if not case.cuts(size):
-                rehearsal.run(f"{case.name} {size}", functools.partial(case.make, space, size))
+                rehearsal.run(f"{case.name} {size}", functools.partial(_whole, space, case, size))
                 continue
-            bind = case.make(space, size).bind
+            work = case.make(space, size)
             for cut in case.cuts(size):
-                rehearsal.run(f"{case.name} {size} cut {cut}", functools.partial(_fitting, bind, cut))
+                rehearsal.run(f"{case.name} {size} cut {cut}", functools.partial(_fitting, work.bind, cut))
+            alike = copy_size(work.bytes)
+            rehearsal.run(f"copy of {alike}", functools.partial(_copy_alike, space, alike))
+
+
+def _whole(space: Space, case: Case, size: tuple[int, ...]) -> None:
+    """Compile a case without cuts, and its copy."""
+    _copy_alike(space, copy_size(case.make(space, size).bytes))
 
 
 def _fitting(bind: Callable[[Any], Any], cut: Any) -> None:

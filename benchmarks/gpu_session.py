@@ -68,7 +68,7 @@ if not _importable():
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_folder, os.environ.get("PYTHONPATH"))))
 
 PARTS = ("ladder", "checks", "rates", "gemm", "attention", "memory")
-SHARES = {"ladder": 0.15, "checks": 0.35, "rates": 0.12, "gemm": 0.5, "attention": 0.35, "memory": 0.35}
+SHARES = {"ladder": 0.12, "checks": 0.3, "rates": 0.08, "gemm": 0.24, "attention": 0.14, "memory": 0.14}
 """Of the time of a call, that a part may take before the others have had their turn."""
 TIMED = ("gemm", "attention", "memory", "rates")
 WORTH = {"squares bf16": 0, "fp8": 1, "squares f16": 2, "depths": 3}
@@ -79,6 +79,8 @@ RESERVE = 15.0
 """Seconds in which tables and plots are written."""
 AGAIN = 75
 """Exit status of a worker that is to be started again."""
+LAUNCHES, LAUNCHES_LIMIT = "launch.json", 60
+"""The file with host times of launches, and seconds that they may take."""
 LAST = 2.0
 """Seconds by which a unit may overrun its limit before its process is ended from outside."""
 
@@ -292,11 +294,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = [sys.executable, str(Path(__file__).resolve()), "--worker", *options]
         import ahead
 
+        if "checks" in given.part and not given.tiny:
+            time_launches(given.out, given.resume, given.commit)
         with ahead.beside(given.out / "log.txt", given.part, ahead.gpu_at_hand(), 0 if given.tiny else None):
             why = supervise(command, kept, given.out / "log.txt", began + given.limit - RESERVE)
     said = report(given.out, why)
     print(said)
     return 0
+
+
+def time_launches(out: Path, resume: Path | None, commit: str) -> None:
+    """Host time of launches (`gpu_launch.py`), while nothing else runs yet; once, be it in an earlier call."""
+    kept = out / LAUNCHES
+    if resume is not None and (resume / LAUNCHES).exists() and not kept.exists():
+        shutil.copy(resume / LAUNCHES, kept)
+    if kept.exists():
+        return
+    command = [sys.executable, str(HERE / "gpu_launch.py"), f"--out={kept}", f"--commit={commit}"]
+    with open(out / "log.txt", "a") as log, contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, stdout=log, stderr=log, timeout=LAUNCHES_LIMIT, check=False)
 
 
 def prepare(kept: Path, resume: Path | None, again: bool) -> None:
@@ -331,10 +347,11 @@ def report(out: Path, why: str) -> str:
     session = Session(units.Kept(rows), None, tiny, chip)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere), contextlib.redirect_stdout(nowhere):
         found = {name: getattr(session, name)() for name in PARTS}
-    lines = list(summary(found, why, chip))
+    launches = json.loads((out / LAUNCHES).read_text())["rows"] if (out / LAUNCHES).exists() else []
+    lines = list(summary(found, why, chip, launches))
     said = "\n".join(lines)
     (out / "summary.txt").write_text(said + "\n")
-    whole = {"environment": places, "over": why, **found}
+    whole = {"environment": places, "over": why, **found, "launches": launches}
     (out / "session.json").write_text(json.dumps(whole, indent=1, default=str) + "\n")
     for name in ("gemm", "attention", "memory"):
         with contextlib.suppress(Exception):  # no matplotlib, or nothing measured: the tables are there
@@ -353,7 +370,9 @@ def draw(name: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
         plot(measured, path)
 
 
-def summary(found: dict[str, list[dict[str, Any]]], why: str, chip: str | None) -> Iterator[str]:
+def summary(
+    found: dict[str, list[dict[str, Any]]], why: str, chip: str | None, launches: Sequence[dict[str, Any]]
+) -> Iterator[str]:
     """What a reader wants first: what fails, and which lines of the goals are reached."""
     import gpu_memory_bound
     import ladder
@@ -374,10 +393,11 @@ def summary(found: dict[str, list[dict[str, Any]]], why: str, chip: str | None) 
     for row in rates:
         if "model" in row:
             yield f"  {row['probe']}: {row['measured']:.4g} {row['unit']}, model {row['model']:.4g}"
-    for row in found["checks"]:
-        if "us" in row:
-            verdict = "reached" if row["us"] <= row["limit_us"] else "NOT REACHED"
-            yield f"{row['check']}: {row['us']:.3g} us of {row['limit_us']:g}, {verdict}"
+    for row in launches:
+        if "us" in row and ("limit_us" in row or (row["group"] == "driver" and row["call"].startswith("cuLaunch"))):
+            limit = row.get("limit_us", math.inf)
+            verdict = f" of {limit:g}, {'reached' if row['us'] <= limit else 'NOT REACHED'}" if limit < math.inf else ""
+            yield f"launch: {row['call']}: {row['us']:.3g} us, least {row['least_us']:.3g}{verdict}"
     lines = [*gemm_criteria(found["gemm"]), *attention_criteria(found["attention"])]
     lines += gpu_memory_bound.criteria(found["memory"])
     body = [

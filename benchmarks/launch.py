@@ -3,10 +3,12 @@
     python benchmarks/launch.py [--repeat 40]
 
 A kernel of 3 arrays and 5 scalars is called (`kernel(...)`) and a bound one is launched (`bound()`), for the ways in
-which arrays give themselves away. The driver is the tests' stand-in, a C library behind the real bindings; arrays are
-Python classes that answer what torch's, CuPy's, Numba's and DLPack's do. "DLPack, capsule at hand" gives the same
-capsule in each call, as cheaply as a producer written in C: what remains is ours. Further rows: a GEMM whose M is new
-in every call (with tensor maps on sm_90a), the same once each M has been seen, and a tuned kernel.
+which arrays give themselves away. The driver is the tests' stand-in, a C library behind the real bindings. Tensors are
+torch's own where it is installed (`torch` in the file says which), of host memory that is taken for the device's; other
+arrays are Python classes that answer what torch's, CuPy's, Numba's and DLPack's do. "DLPack, capsule at hand" gives the
+same capsule in each call, as cheaply as a producer written in C: what remains is ours. Further rows: a GEMM whose M is
+new in every call (with tensor maps on sm_90a), the same once each M has been seen, and a tuned kernel. On a real driver
+`gpu_launch.py` measures.
 
 A number is the least of `--repeat` medians of rounds, in three passes, in microseconds of the process's CPU time,
 without collecting garbage: other work on the machine counts as little as it can. What is asked for counts the whole
@@ -20,7 +22,9 @@ The rows are written to results/launch.json with machine and versions.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
+import math
 import os
 import statistics
 import subprocess
@@ -28,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +121,41 @@ def gemm(**options: Any) -> Any:
     return kernel
 
 
-def extents(side: str, place: int) -> list[dict[str, Any]]:
-    """Rows of calls whose M varies, and of a tuned kernel."""
+def tensors(side: str) -> Callable[[int, tuple[int, ...], str], Any]:
+    """What makes torch's tensors of memory at an address, row-major: its own where it is installed."""
     import device_arrays
+
+    place = {"cuda": 2, "hip": 10}[side]
+    try:
+        import torch
+    except ImportError:
+        sys.modules["torch"] = device_arrays.module("torch")
+        del sys.modules["torch"]._C._dynamo  # guards written in Python would take longer than what they replace
+
+        def standing_in(address: int, shape: tuple[int, ...], dtype: str) -> Any:
+            return device_arrays.Tensor(address, shape, device_arrays.row_major(shape), dtype, device_type=place)
+
+        return standing_in
+    from wavedsl.runtime import arrays
+
+    torch._C._cuda_getCurrentRawStream = lambda index: 0x6001  # builds for the host have none
+    described = arrays.describe
+
+    def on_device(value: Any, name: str = "") -> Any:
+        found = described(value, name)
+        return replace(found, place=side, index=0, stream=0x6001) if isinstance(value, torch.Tensor) else found
+
+    arrays.describe = on_device
+
+    def own(address: int, shape: tuple[int, ...], dtype: str) -> Any:
+        storage = (ctypes.c_char * (math.prod(shape) * getattr(torch, dtype).itemsize)).from_address(address)
+        return torch.frombuffer(storage, dtype=getattr(torch, dtype)).view(shape)
+
+    return own
+
+
+def extents(side: str, tensor: Callable[[int, tuple[int, ...], str], Any]) -> list[dict[str, Any]]:
+    """Rows of calls whose M varies, and of a tuned kernel."""
     import numpy as np
 
     import wavedsl as wd
@@ -130,10 +167,7 @@ def extents(side: str, place: int) -> list[dict[str, Any]]:
 
     def operands(m: int) -> tuple[Any, ...]:
         shapes = ((m, k, "float16"), (n, k, "float16"), (m, n, "float32"))
-        return tuple(
-            device_arrays.Tensor(p, (rows, columns), (columns, 1), dtype, device_type=place)
-            for p, (rows, columns, dtype) in zip(at, shapes)
-        )
+        return tuple(tensor(p, (rows, columns), dtype) for p, (rows, columns, dtype) in zip(at, shapes))
 
     def passing(function: Any, calls: list[tuple[Any, ...]]) -> float:
         times = []
@@ -198,8 +232,6 @@ def driver_calls(side: str, stream: int) -> Callable[[], None]:
     with driver.entered():
         pass
     function = next(iter(driver._functions.values()))
-    import ctypes
-
     room = (ctypes.c_uint64 * 16)()
     pointers = (ctypes.c_void_p * 8)(*[ctypes.addressof(room)] * 8)
     start = driver.prepared(function, (1, 1, 1), ctypes.addressof(pointers))
@@ -224,10 +256,11 @@ def measure(side: str, repeat: int) -> list[dict[str, Any]]:
     strides = device_arrays.row_major(shape)
     pointers = [m.ctypes.data // 16 * 16 for m in memory]
     place = {"cuda": 2, "hip": 10}[side]
-    sys.modules["torch"], sys.modules["cupy"] = (device_arrays.module(name) for name in ("torch", "cupy"))
+    sys.modules["cupy"] = device_arrays.module("cupy")
+    tensor = tensors(side)
     device_arrays.STREAMS.update({("torch", 0): 0x6001, ("cupy", 0): 0x6001})
     kinds: dict[str, Callable[[int], Any]] = {
-        "torch": lambda p: device_arrays.Tensor(p, shape, strides, device_type=place),
+        "torch": lambda p: tensor(p, shape, "float32"),
         "DLPack": lambda p: device_arrays.Dlpack(p, shape, strides, device_type=place),
         "DLPack, capsule at hand": lambda p: AtHand(p, shape, strides, device_type=place),
     }
@@ -257,7 +290,7 @@ def measure(side: str, repeat: int) -> list[dict[str, Any]]:
         row["driver_us"] = best(driver_calls(side, 0x6001), repeat)
         row["call_limit_us"], row["bound_limit_us"] = CALL_US, BOUND_US
         rows.append(row)
-    return rows + extents(side, place)
+    return rows + extents(side, tensor)
 
 
 def least(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -315,7 +348,7 @@ def main() -> int:
     limits = ("call_limit_us", "bound_limit_us")
     head = ("vendor", "arrays", "call_us", "keywords_us", "bound_us", "arrays_us", "driver_us", *limits)
     print(table(head, [[row.get(key, "") for key in head] for row in rows]))
-    print(record.write("launch", rows))
+    print(record.write("launch", rows, torch=record._version("torch")))
     return 0
 
 

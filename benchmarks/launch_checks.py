@@ -1,7 +1,7 @@
-"""The launch path on a real driver: graphs whose arrays are gone, streams, threads, and host time per call.
+"""The launch path on a real driver: graphs whose arrays are gone, streams, threads. (`gpu_launch.py` has host time.)
 
-In: torch on a GPU (graphs, streams and times need one; threads run on the emulator as well). Out: rows of units, as the
-other checks have them: `error` is 0 or infinite, and `us` beside `limit_us` where a time is asked for.
+In: torch on a GPU (graphs and streams need one; threads run on the emulator as well). Out: rows of units, as the other
+checks have them: `error` is 0 or infinite.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import functools
 import gc
 import math
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
-import launch
 import memory_bound_kernels as kernels
 import numpy as np
 import units
@@ -124,38 +122,11 @@ def threads(space: Space) -> dict[str, Any]:
     return _verdict(all(bool((space.host(b) == want).all()) for _, want, b in work))
 
 
-def host_time(space: Space, bound: bool, rounds: int = 30, calls: int = 200) -> dict[str, Any]:
-    """Microseconds of a call with 3 arrays and 5 scalars, or of a bound launch: the median round of wall time. A round
-    is short enough not to fill the driver's queue, and is waited for between two rounds."""
-    torch = space.torch
-    a, b, c = (torch.zeros((64, 256), device="cuda") for _ in range(3))
-    kernel = launch.scaled_sum()
-    kernel(a, b, c, *launch.SCALARS)
-    ready = kernel.bind(a, b, c, *launch.SCALARS)
-    call: Callable[[], Any] = ready if bound else lambda: kernel(a, b, c, *launch.SCALARS)
-    times = []
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(rounds):
-            torch.cuda.synchronize()
-            start = time.perf_counter_ns()
-            for _ in range(calls):
-                call()
-            times.append((time.perf_counter_ns() - start) / 1e3 / calls)
-    finally:
-        gc.enable()
-    us = sorted(times)[len(times) // 2]
-    return {"us": us, "least_us": min(times), "limit_us": launch.BOUND_US if bound else launch.CALL_US, "error": 0.0}
-
-
 CHECKS: dict[str, tuple[Callable[[Space], dict[str, Any]], bool]] = {
     "threads": (threads, False),
     "two streams": (streams, True),
     "graph, arrays dropped": (graph, True),
     "graph of a bound product": (bound_graph, True),
-    "time of a call": (functools.partial(host_time, bound=False), True),
-    "time of a bound launch": (functools.partial(host_time, bound=True), True),
 }
 """Name → (check, whether it needs a GPU)."""
 

@@ -23,7 +23,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -49,26 +49,16 @@ import record
 from on_gpu import Space
 
 PRODUCT = product_named("H200")
-REACHED = 0.92
-"""Share of the data sheet's bandwidth that the best kernels reach: docs of quack give 90 % for softmax and RMS norm on
-H100, fast.cu 96.7 % for a sum, which writes nothing."""
-L2_RATE = 5120.0
-"""Bytes per clock of L2: A100's white paper. H100's is not published; Triton's 674 TFLOP/s at 8192 (tritonbench 894) in
-tiles of 128 x 256 without multicast ask for 4300 at the table's clock, so it is no less than that."""
-UNIT_RATE = L2_RATE / PRODUCT.units
-"""Bytes per clock of an SM: what all of them have together of L2, also where others idle. A port's 64 would let half of
-the SMs fill memory's bandwidth, which nobody has shown."""
+REACHED = PRODUCT.reached
+"""Share of the data sheet's bandwidth that the best kernels reach."""
 SECONDS = 1e6
 """Microseconds in one."""
 
 
 def model() -> Any:
-    """The chip that the replay runs on: the product under load."""
-    chip = sm_of(PRODUCT)
-    return replace(
-        chip, dram_rate=REACHED * chip.dram_rate, memory_latency=round(PRODUCT.latency * PRODUCT.clock),
-        l2_rate=L2_RATE, unit_rate=UNIT_RATE,
-    )  # fmt: skip
+    """The chip at the data sheet's clock, for replays of other text; rows are predicted at the clock that the power
+    limit leaves them."""
+    return sm_of(PRODUCT)
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,7 @@ def predicted(row: Row) -> dict[str, Any]:
         for one in launches:
             # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
             held = [name for name, x in one.arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
-            found.append(analyze_compiled(one.made, one.sizes, product=PRODUCT, model=model(), held=held))
+            found.append(analyze_compiled(one.made, one.sizes, product=PRODUCT, held=held))
             # Hidden maps are no arguments.
             stored = (p.name for p in one.made.params if p.access == "write" and p.name in one.arguments)
             written.update((id(one.arguments[name]), one.arguments[name]) for name in stored)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import threading
@@ -209,10 +210,15 @@ class Kept:
 
 
 def by_providers(
-    done: Any, providers: Sequence[str], unit: Callable[[str], tuple[str, Callable[[], dict[str, Any]], str]]
-) -> tuple[dict[str, dict[str, Any]], dict[str, str], str]:
+    done: Any, providers: Sequence[str], unit: Callable[[str], tuple[str, Callable[[], dict[str, Any]], str]],
+    turns: int = 1,
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], str]:  # fmt: skip
     """What every provider's unit gives, why rivals gave nothing, and why ours (`OURS`, the first) did not, after which
-    no rival is asked. `unit(provider)`: its key, what it does, and its kind. A rival's failure is its own."""
+    no rival is asked. `unit(provider)`: its key, what it does, and its kind. A rival's failure is its own.
+
+    With two `turns` all that gave something are asked once more, in the opposite order, so that what a chip's heat
+    does to the first it does to the last: `seconds` is the geometric mean of both, which are in `turns`.
+    """
     found: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     for name in providers:
@@ -224,6 +230,13 @@ def by_providers(
             return found, missing, seen["failed"]
         else:
             missing[name] = seen["failed"]
+    if turns == 2:
+        for name in reversed(list(found)):
+            key, work, kind = unit(name)
+            seen = done.run(f"{key}, second turn", {}, work, 2 * CHECK_LIMIT, (kind,))
+            if "failed" not in seen:
+                both = found[name]["seconds"], seen["seconds"]
+                found[name] = {**found[name], "seconds": math.sqrt(math.prod(both)), "turns": list(both)}
     return found, missing, ""
 
 

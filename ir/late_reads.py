@@ -1,9 +1,10 @@
 """Reads of a result's epilogue: a bias, scales, the addend C. They are loaded while results are being stored.
 
-In: a kernel whose products have many results. A tile of 128 x 256 of two warpgroups has as many addends as sums, and a
-column's scale for every fourth register: loaded all at once they leave no registers for what is computed of them. So a
-read that only elementwise steps and writes use has its loads emitted when somebody asks for an element, and `Ahead`
-asks for the elements of the next stores, as many as registers hold.
+In: a kernel whose products have many results, or one that holds long rows until their sums are known. A tile of
+128 x 256 of two warpgroups has as many addends as sums, and a column's scale for every fourth register: loaded all at
+once they leave no registers for what is computed of them. So a read that only elementwise steps and writes use has its
+loads emitted when somebody asks for an element, and `Ahead` asks for the elements of the next stores, as many as
+registers hold.
 
 Invariant: what reads and users are in one region, so a load stands before all that needs it; nothing in the region
 writes to the array but results in place of what is read, whose stores need their own elements' loads (`in_place`).
@@ -23,6 +24,7 @@ from wavedsl.ir.loop_registers import wave_registers
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.product_stages import register_room
+from wavedsl.ir.register_file import ADDRESSES
 from wavedsl.ir.steps import Context, Step
 from wavedsl.ir.views import is_tile
 
@@ -37,7 +39,32 @@ LEAST = 8
 
 
 def is_late(low: Lowering, n: Node) -> bool:
-    """Whether a read is loaded as results are stored."""
+    """Whether a read is loaded as results are stored: beside a row, where a compute unit holds more workgroups so.
+    Otherwise it is better loaded with the row, for nobody waits for it then."""
+    if not _can_be_late(low, n):
+        return False
+    if not low.row_registers:
+        return True
+    others = [x for x in low.graph.region.nodes if x.op == "read" and _can_be_late(low, x)]
+    words = sum(register_count(low.layout(x), x.dtype) for x in others)
+    return _resident(low, words) < _resident(low, LEAST)
+
+
+def _resident(low: Lowering, words: int) -> int:
+    """Waves on a compute unit that have a row and so many registers of loads beside it."""
+    threads = low.partition.waves * low.target.wave_size
+    return low.target.occupancy(low.row_registers + ADDRESSES + words, 0, threads)
+
+
+def _beside_row(low: Lowering) -> int:
+    """Most registers that loads may hold beside a row without a workgroup less on a compute unit."""
+    least = _resident(low, LEAST)
+    room = wave_registers(low) - low.row_registers - ADDRESSES
+    return max((words for words in range(LEAST, room + 1) if _resident(low, words) == least), default=LEAST)
+
+
+def _can_be_late(low: Lowering, n: Node) -> bool:
+    """Whether a read may be loaded as results are stored."""
     region = low.region_of(n)
     if not low.computes_late(region) or n.id in low.staged or n.id in low.ring_of:
         return False
@@ -132,6 +159,8 @@ class Ahead:
         results = len({id(value) for value, _ in pieces})
         dealt = 0 if low.computes_late(low.graph.region) else DEALT
         self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
+        if low.row_registers:
+            self.most = _beside_row(low)
         self.words: list[int] = []
         """Registers that were loaded for each store whose loads have been started."""
         self.flying = 0

@@ -24,7 +24,7 @@ from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
-from wavedsl.ir.late_regions import late_regions, results_are_many
+from wavedsl.ir.late_regions import ROW_REGISTERS, late_regions, results_are_many, row_registers
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
@@ -101,7 +101,11 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
-        self._late_regions = late_regions(graph) if results_are_many(graph, inference) else set()
+        self.row_registers = row_registers(graph, inference)
+        """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
+        kernel.notes[ROW_REGISTERS] = self.row_registers
+        many = self.row_registers > 0 or results_are_many(graph, inference)
+        self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
@@ -463,8 +467,9 @@ class Lowering:
         return got
 
     def computes_late(self, region: Region) -> bool:
-        """Whether what a region computes is computed as it is stored: results of warpgroups' products fill half of the
-        registers. So it is in the outermost region, behind its loops, and in branches behind products."""
+        """Whether what a region computes is computed as it is stored: results of warpgroups' products, or long rows,
+        fill half of the registers. So it is in the outermost region, behind its loops, and in branches behind
+        products."""
         return id(region) in self._late_regions and (region is self.graph.region or self.strategy.bulk)
 
     def region_of(self, n: Node) -> Region:

@@ -15,11 +15,15 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, factors
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.mma_ports import leading_elements
-from wavedsl.ir.mma_tiles import SharedOperands
+from wavedsl.ir.mma_tiles import REGISTER_FILE, REGISTER_STEP, SharedOperands
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import VECTOR_BYTES, MmaAtom, Target, lacking
 
+SHARED_OUT = 3
+"""Warpgroups that multiply from which on, with one that copies, a thread starts with 128 registers or fewer."""
+BESIDE_RESULT = 26
+"""Registers that ptxas 13 needs beside the result of an instruction."""
 STORED_CLOCKS = 1 / 64
 """Clocks per element that storing a computed operand to shared memory costs beside the matrix unit: two bytes of the
 128 that an SM stores in a clock."""
@@ -59,6 +63,7 @@ def mma_options(
             ends = (n, m) if swap else (m, n)
             stored = (node.id, 0 if swap else 1) in operands.makeable
             misfit = async_misfit(atom, sizes, ends, k, a if swap else b, operands.reads, stored)
+            misfit = misfit or _too_wide(atom, partition.waves)
             if misfit:
                 misfits.append(misfit)
                 continue
@@ -117,6 +122,17 @@ def async_misfit(
     if second.id not in reads and not stored:
         return "neither operand is an array's tile that can lie in shared memory"
     return ""
+
+
+def _too_wide(atom: MmaAtom, waves: int) -> str:
+    """Why threads of so many warpgroups cannot hold an instruction's result; empty if they can. ptxas (C7602) asks for
+    that many registers of what a thread starts with, before warpgroups that copy give theirs to others."""
+    if waves < SHARED_OUT:
+        return ""
+    start = REGISTER_FILE // ((waves + 1) * 128) // REGISTER_STEP * REGISTER_STEP
+    if atom.d_words + BESIDE_RESULT <= start:
+        return ""
+    return f"{waves + 1} warpgroups of {start} registers per thread hold no result of {atom.m} x {atom.n}"
 
 
 def _candidates(

@@ -13,6 +13,23 @@ from wavedsl.ir.target import Target
 
 
 @dataclass(frozen=True)
+class PowerLimit:
+    """The clock of a chip under its power limit, in Hz: `most` where units are not held back, `full` where their matrix
+    pipes are always busy.
+
+    What a pipe's work takes of the limit grows with the clock and the square of the voltage, which follows the clock:
+    with a share of the pipes' clocks busy, the clock that the limit leaves is the one where share times its cube is
+    what it is at `full`."""
+
+    most: float
+    full: float
+
+    def clock(self, busy: float) -> float:
+        """Hz where this share of the matrix pipes' clocks is busy."""
+        return min(self.most, self.full * busy ** (-1 / 3)) if busy > 0 else self.most
+
+
+@dataclass(frozen=True)
 class Product:
     """One product. Rates are per clock of the compute unit (CU or SM), bandwidths in bytes per second."""
 
@@ -35,6 +52,10 @@ class Product:
     """FLOP per clock of one unit's vector pipes, by dtype; a dtype that is not listed computes as f32."""
     matrix: Mapping[str, int]
     """FLOP per clock of one unit's matrix pipes, by input dtype; empty: what the target's matrix rows say."""
+    reached: float = 1.0
+    """Share of `hbm` that the best kernels reach."""
+    power: PowerLimit | None = None
+    """What the power limit makes of the clock; None: nothing is known, and the clock is `clock`."""
 
     def matrix_rates(self, target: Target) -> dict[str, float]:
         """FLOP per clock of one unit by input dtype of its fastest matrix instruction."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.errors import LaunchError, ToolchainError
 from wavedsl.runtime import binaries, toolchain
-from wavedsl.runtime.devices import Device, known_target
+from wavedsl.runtime.devices import Device, as_argument, known_target
 from wavedsl.runtime.parameters import MAP_ALIGN
 from wavedsl.runtime.tensor_map import BYTES as MAP_BYTES
 from wavedsl.runtime.tensor_map import TensorMapSpec, data_type
@@ -300,8 +300,8 @@ class Cuda:
             overlap.value.programmaticStreamSerializationAllowed = 1
             attributes.append(overlap)
         config.attrs, config.numAttrs = attributes, len(attributes)
-        handle, pointers = ctypes.c_void_p(int(function.handle)), ctypes.c_void_p(params)
-        at, launch, refused = ctypes.c_void_p(config.getPtr()), self._launch, self._refused
+        handle, pointers = as_argument(int(function.handle)), as_argument(params)
+        at, launch, refused = as_argument(config.getPtr()), self._launch, self._refused
         last, used, most = None, -1, function.most
 
         def start(stream: int, grid: tuple[int, int, int]) -> None:

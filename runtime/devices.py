@@ -228,6 +228,12 @@ def for_place(place: str, index: int) -> Device:
     return default() if place == "cpu" else open_driver(place, index).device
 
 
+def as_argument(address: int) -> Any:
+    """What ctypes passes as this pointer, or handle: of all that it takes as one, it passes a reference in the least
+    time. Nothing is read there."""
+    return ctypes.byref(ctypes.c_char.from_address(address))
+
+
 def bindings_installed(kind: str) -> bool:
     """Whether cuda-python or hip-python can be imported."""
     package = {"cuda": "cuda.bindings", "hip": "hip"}[kind]

@@ -6,6 +6,10 @@ array extents, strides, dtype, device, alignment, whatever else its class can te
 later call reads these, looks the plan up, writes addresses and numbers into a block of parameters and calls the driver.
 What is not found, cannot be read or overlaps goes the long way, which says what is wrong with it.
 
+To ask a tensor of torch's for one fact after the other takes longer than all the rest. Arrays for which there are
+guards (`tensor_guard`) are compared with those of an earlier call at the same addresses; the key is made where they
+differ.
+
 The function that does so is written out per tuple of argument classes, for there is nothing to loop over then. Each
 class of arrays has a row here that says how it is read. Blocks come from a list of idle ones (taking from and adding to
 a list is atomic), so that threads do not wait for each other and never share one.
@@ -23,10 +27,11 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
-from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams
+from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams, tensor_guard
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver
 from wavedsl.runtime.parameters import ParameterBlock, map_geometry, tensor_map
+from wavedsl.runtime.ways import Ways
 from wavedsl.runtime.workspace import ROOMS, TICKETS, need_of
 from wavedsl.runtime.workspace import of as workspaces_of
 
@@ -34,6 +39,16 @@ PLANS = 1024
 """Plans that one kernel remembers per tuple of classes; with more, it starts afresh."""
 KEPT_MAPS = 256
 """Tensor maps that a plan remembers per array."""
+KEPT_PLACES = 256
+"""Addresses of all arrays, taken together, that a plan remembers to have been looked at."""
+KNOWN = 4096
+"""Calls that are found by addresses and size, for arrays that one call can compare with those of an earlier call."""
+RECENT = 2
+"""Plans that such a call tries before a key is made, if it is not found so."""
+RENEWED = 16
+"""Of so many calls whose plan was not among those, one has its own put there instead of the oldest."""
+_PLACES = 5
+"""Where a plan has the addresses that were looked at."""
 ALIGNMENT_KEY = 15
 """Bits of an address that a plan depends on: its alignment."""
 ADDRESS_BITS = 48
@@ -45,9 +60,10 @@ class Reader:
     """How arrays of one class are read: Python text in which `{x}` is the array and `{i}` its number.
 
     `first` comes before; `key` are the facts that tell plans apart beside extents and strides, which `shape` are as the
-    object has them and `geometry` as numbers, strides in bytes of elements of `{size}`. `pointer` gives the address,
-    `stream` the stream that the array names itself (None if it may name none). `ordered`: memory of this class goes
-    back to its allocator in the order of the current stream. `export` is what keeps the memory alive beside the array.
+    object has them and `geometry`, evaluated behind the key, as numbers, strides in bytes of elements of `{size}`.
+    `pointer` gives the address, `stream` the stream that the array names itself (None if it may name none). `ordered`:
+    memory of this class goes back to its allocator in the order of the current stream. `export` is what keeps the
+    memory alive beside the array. `guarded`: `tensor_guard` may compare such arrays.
     """
 
     shape: tuple[str, str]
@@ -58,19 +74,21 @@ class Reader:
     stream: str = ""
     ordered: bool = False
     export: str = ""
+    guarded: bool = False
 
 
 TORCH = Reader(
     # A tensor that requires a gradient, or is a lazy negation, is refused by the long way.
-    ("{x}.shape", "{x}.stride()"),
-    "{x}.shape, [{size} * s for s in {x}.stride()]",
+    ("(e{i} := {x}.shape)", "(s{i} := {x}.stride())"),
+    "e{i}, [{size} * s for s in s{i}]",
     ("{x}.dtype", "{x}.device", "{x}.requires_grad", "{x}.is_neg()"),
     "{x}.data_ptr()",
     ordered=True,
+    guarded=True,
 )
 CUPY = Reader(
-    ("{x}.shape", "{x}.strides"),
-    "{x}.shape, {x}.strides",
+    ("(e{i} := {x}.shape)", "(s{i} := {x}.strides)"),
+    "e{i}, s{i}",
     ("{x}.dtype", "{x}.data.device_id"),
     "{x}.data.ptr",
     ordered=True,
@@ -127,7 +145,7 @@ class Dispatch:
 
     def __init__(self, buckets: Mapping[Any, Sequence[int]] | None = None) -> None:
         self._buckets = buckets
-        self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
+        self.ways = Ways()
         self._written: dict[tuple[type, ...], _Way] = {}
         self._writing = threading.Lock()
 
@@ -225,10 +243,14 @@ class _Way:
         self.kind = driver.device.kind
         self.plans: dict[Any, Any] = {}
         self._numbers = {p.name: i for i, p in enumerate(declared)}
+        self._known: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        """Addresses and a size → what compares arrays with those that were there, their context and plan."""
         self._readers: list[tuple[int, Reader]] = [(self._numbers[name], reader) for name, reader in readers.items()]
         self._classes = classes
         self._where = where
         self._forms: dict[Any, int] = {}
+        self._fits: list[Callable[..., bool]] = []
+        """By form: whether arrays at such addresses, which reach so far, are neither null nor overlap an output."""
         self._branches: list[str] = []
         self._names: dict[str, Any] = {
             "plans": self.plans,
@@ -237,11 +259,22 @@ class _Way:
             "number": arrays.device_number,
             **dlpack.NAMES,
             "further": self._further,
+            "known": self._known,
+            "unknown": (None, None, None),
+            "recent": (),
+            "seen": self._seen,
+            "know": self._know,
+            "fit": self._fit,
+            **{f"T{i}": kind for i, kind in enumerate(classes)},
         }
+        self._guarded = all(reader.guarded for _, reader in self._readers) and tensor_guard.usable()
+        self._guards: dict[Any, Callable[..., bool] | None] = {}
+        """By key: what compares arrays with those of its plan."""
+        self._unlike = 0
         self._first: list[str] = []
         geometry: list[str] = []
         shapes: list[str] = []
-        key = ["(context := current())"]
+        key = ["context"]
         for i, reader in self._readers:
             storage = declared[i].dtype.storage
             spelled = {"x": f"a{i}", "i": i, "size": storage.itemsize}
@@ -296,7 +329,7 @@ class _Way:
                 rest.append(value)
         idle, make = self._blocks_of(compiled.params, call, driver, function, context)
         front = (form, idle, make, now, in_flight.of(driver))
-        self._remember(key, (*front, call.grid, *[_reach(r) for r in refs.values()], tuple(rest)))
+        self._remember(key, (*front, set(), [_reach(r) for r in refs.values()], call.grid, tuple(rest)))
         given = [
             run_time_extents.Array(
                 p.name,
@@ -326,14 +359,49 @@ class _Way:
         if found is None:
             raise LookupError
         grid, reach, rest = found
-        plan = (*front, grid, *reach, rest)
+        plan = (*front, set(), reach, grid, rest)
         self._remember(key, plan)
         return plan
 
     def _remember(self, key: tuple[Any, ...], plan: tuple[Any, ...]) -> None:
         if len(self.plans) >= PLANS:
             self.plans.clear()
+            self._guards.clear()
+            self._known.clear()
         self.plans[key] = plan
+
+    def _fit(self, plan: tuple[Any, ...], places: tuple[int, ...]) -> bool:
+        """Whether arrays at these addresses may be launched on; then it is remembered."""
+        form, *_, seen, reach, _, _ = plan
+        if not self._fits[form](*places, *reach):
+            return False
+        if len(seen) >= KEPT_PLACES:
+            seen.clear()
+        seen.add(places)
+        return True
+
+    def _seen(self, at: tuple[int, ...], key: Any, context: int, plan: tuple[Any, ...], guarded: Sequence[Any]) -> None:
+        """Have later calls find `plan`, which was found by its key, before they make one."""
+        self._unlike += 1
+        check = self._guards.get(key)
+        if check is None or not check(*guarded):
+            # torch's modes, which a key does not have, count for its guards; a tensor that is there twice has none
+            if key in self._guards and self._unlike % RENEWED:
+                return
+            made = tensor_guard.guard_of(guarded)
+            self._guards[key] = made or check
+            if made is None:
+                return
+            check = made
+        found = check, context, plan
+        self._know(at, found)
+        if self._unlike <= RECENT or self._unlike % RENEWED == 0:
+            self._names["recent"] = (found, *self._names["recent"][: RECENT - 1])
+
+    def _know(self, at: tuple[int, ...], found: tuple[Any, ...]) -> None:
+        if len(self._known) >= KNOWN:
+            self._known.clear()
+        self._known[at] = found
 
     def _blocks_of(
         self, params: Sequence[Param], call: Any, driver: Driver, function: Any, context: int
@@ -398,8 +466,10 @@ class _Way:
         there = " and ".join(f"p{i}" for i, _ in self._readers)
         bits = " | ".join(f"p{i}" for i, _ in self._readers)
         refused = " or ".join([f"not ({there})", f"({bits}) >> {ADDRESS_BITS}", *([apart] if apart else [])])
+        given = "".join(f"{letter}{i}, " for letter in "pn" for i, _ in self._readers)
+        exec(f"def fits({given}): return not ({refused})", made := {})  # type: ignore[var-annotated]
+        self._fits.append(made["fits"])
         lines = [
-            f"if {refused}: return False",
             *([f"{', '.join(rest)}, = rest"] if rest else []),
             *(["loan = lend(stream, need)"] if rooms else []),
             "block = idle.pop() if idle else make()",
@@ -423,32 +493,36 @@ class _Way:
         """Write `key` and `run`, with all branches."""
         given = ", ".join(f"a{i}" for i in range(len(self._classes)))
         first = "\n        ".join(self._first) or "pass"
-        sizes = "".join(f"n{i}, " for i, _ in self._readers)
+        others = " or ".join(f"type(a{i}) is not T{i}" for i in range(len(self._classes))) or "False"
+        places = "".join(f"p{i}, " for i, _ in self._readers)
         used = "".join(f"a{i}, " for i, _ in self._readers)
+        finder, find = self._find(used, places)
         exports = "".join(reader.export.format(i=i) + ", " for i, reader in self._readers if reader.export)
-        addresses = "".join(f"p{i}, " for i, _ in self._readers)
         hold = ""
         if not all(reader.ordered for _, reader in self._readers):
             same = " or ".join(f"last[{n}] is not a{i}" for n, (i, _) in enumerate(self._readers, 1))
             hold = f"""else:
         last = held.again.get(stream)
-        if last is None or last[0] != (context, {addresses}) or {same}:
-            held.hold(stream, ({used}), ({exports}), ({addresses}), context)"""
+        if last is None or last[0] != (context, {places}) or {same}:
+            held.hold(stream, ({used}), ({exports}), ({places}), context)"""
         stream = "\n        ".join(_stream(self._readers))
         named = any(reader.stream or reader.ordered for _, reader in self._readers)  # else the default one
         branches = "\n        el".join(f"if form == {n}:\n            {b}" for n, b in enumerate(self._branches))
         source = f"""
 def read({given}):
+        context = current()
         {first}
         return ({self._key},), ({self._geometry},)
-
+{finder}
 def way({given}):
+    if {others}:
+        return False
     loan = None
     try:
         {first}
-        key = ({self._key},)
-        plan = plans.get(key)
-        form, idle, make, now, held, grid, {sizes}rest = plan if plan is not None else further(key, {self._geometry})
+        context = current()
+        {find}
+        form, idle, make, now, held, _, _, grid, rest = plan
         {stream}
         {branches}
         else:  # written after this way
@@ -464,6 +538,42 @@ def way({given}):
 """
         exec(compile(source, "<the short way of a call>", "exec"), self._names)
         self._read, self.run = self._names["read"], self._names["way"]
+
+    def _find(self, used: str, places: str) -> tuple[str, str]:
+        """The text of a function that finds plans by keys, if a way calls one, and lines of the way that find its plan;
+        `used` are the arrays, `places` their addresses."""
+        by_key = f"""key = ({self._key},)
+        plan = plans.get(key)
+        new = plan is None
+        if new:
+            plan = further(key, {self._geometry})
+        if places not in plan[{_PLACES}] and not fit(plan, places):
+            return False"""
+        if not self._guarded:
+            return "", f"places = ({places})\n        {by_key}"
+        at = f"({places}a{self._readers[0][0]}.numel())"
+        aligned = f"not ({' | '.join(f'p{i}' for i, _ in self._readers)}) & {ALIGNMENT_KEY}"
+        finder = f"""
+def find(context, {used}{places}):
+        places = ({places})
+        at = {at}
+        aligned = {aligned}
+        for found in recent if aligned else ():
+            check, there, plan = found
+            if there == context and check({used}) and (places in plan[{_PLACES}] or fit(plan, places)):
+                know(at, found)
+                return plan
+        {by_key}
+        if aligned and not new:
+            seen(at, key, context, plan, ({used}))
+        return plan
+"""
+        find = f"""check, there, plan = known.get({at}, unknown)
+        if there != context or not check({used}):
+            plan = find(context, {used}{places})
+            if not plan:
+                return False"""
+        return finder, find
 
 
 def _stream(arrays_of: Sequence[tuple[int, Reader]]) -> list[str]:

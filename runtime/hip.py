@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.errors import ConstraintError, LaunchError, ToolchainError
 from wavedsl.runtime import binaries, hip_library
-from wavedsl.runtime.devices import Device, known_target
+from wavedsl.runtime.devices import Device, as_argument, known_target
 
 KEPT_STREAMS = 256
 """Streams whose objects are remembered."""
@@ -93,10 +93,10 @@ def _library() -> ctypes.CDLL:
 class _Pointers(dict):
     """Handle → what ctypes passes as that handle."""
 
-    def __missing__(self, handle: int) -> ctypes.c_void_p:
+    def __missing__(self, handle: int) -> Any:
         if len(self) >= KEPT_STREAMS:
             self.clear()
-        found = self[handle] = ctypes.c_void_p(handle)
+        found = self[handle] = as_argument(handle)
         return found
 
 
@@ -214,7 +214,7 @@ class Hip:
     ) -> Callable[[int, tuple[int, int, int]], None]:
         launch, streams, refused = self._launch, self._streams, self._refused
         u, v, w = block
-        handle, pointers = ctypes.c_void_p(int(function.handle)), ctypes.c_void_p(params)
+        handle, pointers = as_argument(int(function.handle)), as_argument(params)
 
         def start(stream: int, grid: tuple[int, int, int]) -> None:
             x, y, z = grid

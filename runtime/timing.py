@@ -31,12 +31,14 @@ def time_events(
     stream: int,
     warmup: float,
     seconds: float,
-    flush: bool = True,
+    flush: bool | Callable[[], Any] = True,
     count: int | None = None,
 ) -> list[float]:
     """Seconds of each call of `run`, which only starts work on `stream`. `count` calls, or as many as fit `seconds` by
-    an estimate made while warming up for `warmup` seconds."""
-    buffer = driver.allocate(FLUSH_BYTES) if flush else 0
+    an estimate made while warming up for `warmup` seconds. `flush`: whether the L2 cache is cleared before each, or
+    what is called in its place."""
+    clears = flush is True
+    buffer = driver.allocate(FLUSH_BYTES) if clears else 0
     try:
         run()
         driver.synchronize(stream)
@@ -48,15 +50,17 @@ def time_events(
         each = (time.perf_counter() - began) / warm
         marks = []
         for _ in range(max(LEAST, int(seconds / each)) if count is None else count):
-            if flush:
+            if clears:
                 driver.clear(buffer, FLUSH_BYTES, stream)
+            elif callable(flush):
+                flush()
             start = driver.event(stream)
             run()
             marks.append((start, driver.event(stream)))
         driver.synchronize(stream)
         return [driver.elapsed(start, end) for start, end in marks]
     finally:
-        if flush:
+        if clears:
             driver.free(buffer)
 
 

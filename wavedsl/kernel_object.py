@@ -25,6 +25,7 @@ from wavedsl.outside import Snapshot
 from wavedsl.schedule import Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
 from wavedsl.tracer.proxy import Array, Value
+from wavedsl.unlaunched import UNLAUNCHED
 
 
 def wave(
@@ -111,7 +112,7 @@ class Kernel:
         self._outside: Snapshot | None = None
         self.unchanged: Callable[[], bool] | None = None
         """Whether globals and closed-over variables are what they were when it was traced; None: it has none."""
-        self.ways: dict[tuple[type, ...], Callable[..., bool]] = {}
+        self.ways: Any = UNLAUNCHED
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
         self._names = tuple(p.name for p in self.parameters)
@@ -164,7 +165,7 @@ class Kernel:
         if self._outside is None or self._outside.same():
             return
         self._graphs, self._variants, self._outside, self.unchanged = {}, {}, None, None
-        self._dispatch, self.ways = None, {}
+        self._dispatch, self.ways = None, UNLAUNCHED
         launch = sys.modules.get("wavedsl.runtime.launch")
         if launch is not None:
             launch.forget(self)
@@ -339,8 +340,8 @@ class Kernel:
             args = self.in_order(args, kwargs)
         if self.unchanged is not None and not self.unchanged():
             self.refresh()
-        way = self.ways.get(tuple(map(type, args)))
-        if way is None or not way(*args):
+        ways = self.ways
+        if not ways.last(*args) and not ways.other(args):
             from wavedsl.runtime.launch import launch_kernel
 
             launch_kernel(self, self.bind_arguments(args, {}))

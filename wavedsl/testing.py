@@ -69,12 +69,13 @@ def do_bench(
     rep: float = 100,
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
-    flush: bool = True,
+    flush: bool | Callable[[], Any] = True,
 ) -> Any:
     """Milliseconds of one call of `fn`, after `warmup` ms of calls, over about `rep` ms of them.
 
-    `return_mode`: min, max, mean, median, or `all` for the list; `quantiles`: a list of quantiles instead. Raises
-    ConstraintError for other modes and for quantiles outside of 0 to 1.
+    `return_mode`: min, max, mean, median, or `all` for the list; `quantiles`: a list of quantiles instead. `flush`:
+    whether the L2 cache is cleared before each call, which leaves it full of lines to be written back, or what is
+    called in its place. Raises ConstraintError for other modes and for quantiles outside of 0 to 1.
     """
     if return_mode != "all" and return_mode not in RETURN_MODES:
         raise ConstraintError(
@@ -90,7 +91,7 @@ def do_bench(
     return 1e3 * RETURN_MODES[return_mode](times.seconds)
 
 
-def bench(fn: Callable[[], Any], warmup: float, rep: float, flush: bool = True) -> Times:
+def bench(fn: Callable[[], Any], warmup: float, rep: float, flush: bool | Callable[[], Any] = True) -> Times:
     """As `do_bench`, in seconds, with every time. torch's current stream is timed where torch runs on a GPU, else the
     default stream of the default device, else the wall clock."""
     torch = sys.modules.get("torch")
@@ -107,6 +108,10 @@ def bench(fn: Callable[[], Any], warmup: float, rep: float, flush: bool = True) 
     return Times(tuple(_wall_times(fn, warmup, rep)), "wall")
 
 
+def _nothing() -> None:
+    """What comes before a call where the cache is left as it is."""
+
+
 def _wall_times(fn: Callable[[], Any], warmup: float, rep: float, count: int | None = None) -> list[float]:
     fn()
     began = time.perf_counter()
@@ -120,10 +125,13 @@ def _wall_times(fn: Callable[[], Any], warmup: float, rep: float, count: int | N
     return times
 
 
-def _torch_times(torch: Any, fn: Callable[[], Any], warmup: float, rep: float, flush: bool) -> list[float]:
+def _torch_times(
+    torch: Any, fn: Callable[[], Any], warmup: float, rep: float, flush: bool | Callable[[], Any]
+) -> list[float]:
     from wavedsl.runtime.timing import FLUSH_BYTES, LEAST
 
-    cache = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda") if flush else None
+    if not callable(flush):
+        flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda").zero_ if flush else _nothing
     fn()
     torch.cuda.synchronize()
     began, warm = time.perf_counter(), 0
@@ -134,8 +142,7 @@ def _torch_times(torch: Any, fn: Callable[[], Any], warmup: float, rep: float, f
     each = (time.perf_counter() - began) / warm
     marks = []
     for _ in range(max(LEAST, int(rep / each))):
-        if cache is not None:
-            cache.zero_()
+        flush()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         fn()

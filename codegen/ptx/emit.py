@@ -16,6 +16,7 @@ from wavedsl.codegen.ptx.verify import verify
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.late_regions import ROW_REGISTERS
 from wavedsl.ir.register_file import LESS_PER_WAVE
 from wavedsl.ir.target import Target
 
@@ -64,7 +65,7 @@ def compile_kernel_ir(
     code = select(kernel, target.name)
     lines, pressure = coalesce(flatten(code.body), moves(target.name, row))
     trail.stage("selected", lambda: "\n".join(str(line) for line in lines))
-    printed = print_module(kernel, target.name, code, lines)
+    printed = print_module(kernel, target.name, code, lines, _together(kernel, target, pressure))
     if check:
         found = verify(printed.text)
         if found:
@@ -84,6 +85,22 @@ def compile_kernel_ir(
         resources,
         pressure,
     )
+
+
+HALF = 1024
+"""Threads of an SM, half of those it can have, beyond which more bring no more bytes on their way."""
+
+
+def _together(kernel: Kernel, target: Target, pressure: int) -> int:
+    """Workgroups on an SM that ptxas leaves registers for: as many as fit by the pressure of the text, where the kernel
+    holds long rows until their sums are known, so that nothing else hides its loads' latency. Told of one, ptxas takes
+    what one may have: RMSNorm of 16384 columns in 8 warps got 135 registers, of which 122 suffice, and an SM held one
+    workgroup instead of two. Other kernels do get what one may have: ptxas puts several trips' loads and products in
+    flight, and long chains of choices (sorts, scans) take up to twice the text's pressure in its order."""
+    if not kernel.notes.get(ROW_REGISTERS):
+        return 1
+    warps = target.occupancy(pressure, kernel.shared_bytes, kernel.block)
+    return max(1, min(HALF, warps * target.wave_size) // kernel.block)
 
 
 def _check_carried(kernel: Kernel, target: Target) -> None:

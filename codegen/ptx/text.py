@@ -70,9 +70,9 @@ class Printed:
     loops: list[LoopCount] = field(default_factory=list)
 
 
-def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any]) -> Printed:
-    """The whole module. `lines` is flat code without parallel copies. Raises CompileError for operands that do not
-    fit."""
+def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any], together: int = 1) -> Printed:
+    """The whole module. `lines` is flat code without parallel copies, `together` the workgroups on an SM that ptxas
+    leaves registers for. Raises CompileError for operands that do not fit."""
     body = _Body(entry_name(kernel.name), oldest_version(target))
     for item in lines:
         if type(item) is Label:
@@ -103,7 +103,7 @@ def print_module(kernel: Kernel, target: str, code: Code, lines: list[Any]) -> P
     if kernel.cluster > 1:
         head += [".explicitcluster", f".reqnctapercluster {kernel.cluster}, 1, 1"]
     # Without it ptxas holds registers down to fit more workgroups on an SM, if it takes a few spills to get there.
-    head.append(".minnctapersm 1")
+    head.append(f".minnctapersm {together}")
     head.append("{")
     if shared and not dynamic:
         head.append(f"    .shared .align 1024 .b8 {shared}[{kernel.shared_bytes}];")

@@ -66,7 +66,7 @@ class SmModel(ChipModel):
     constant_latency: int = 8
     """Clocks of a parameter or constant that is in the constant cache. Not published: they are mostly operands."""
     unit_rate: float = inf
-    """Bytes per clock that an SM has of L2 and memory at most, whatever others ask for. Not published: no limit but the
+    """Bytes per clock that an SM has of L2 and memory at most where others ask as well. Not published: no limit but the
     port's, which multicast bytes pass as well."""
     shared_rate: float = 128.0
     """Bytes per clock of shared memory and of L1: CUDA programming guide (32 banks of 4 bytes)."""
@@ -81,6 +81,9 @@ class SmModel(ChipModel):
     128 clocks for n = 256, which is its time at peak, and about 18 for n = 8."""
     remote_latency: int = 180
     """Clocks to another SM of the cluster: arXiv:2402.13499."""
+    meeting_latency: int = 180
+    """Clocks from the last arrival at a cluster's barrier to the first issue behind it. Not published: a way to another
+    SM."""
     pipes: Mapping[str, int] = field(default_factory=dict)
     """Pipe of a sub-core → clocks of a warp instruction at least: CUDA programming guide, results per clock and SM."""
 
@@ -95,14 +98,27 @@ SMS = {
         108, 1.41, 128, 192 * 8, 5120.0, 2039 / 1.41, 64.0, 262, 466, taken_branch=8, barrier=20, pipes=_AMPERE_PIPES
     ),
     "sm_90a": SmModel(
-        132, 1.83, 128, 256 * 8, 132 * 64.0, 3350 / 1.83, 64.0, 263, 479, taken_branch=8, barrier=20, l1_latency=41,
-        pipes=_HOPPER_PIPES,
+        132, 1.83, 128, 256 * 8, 14100 / 1.83, 3350 / 1.83, 104.6, 283, 656, taken_branch=8, barrier=12,
+        l1_latency=34, shared_latency=23, unit_rate=70.7, bulk_latency=640, signal_latency=42, product_latency=48,
+        remote_latency=190, meeting_latency=338, pipes=_HOPPER_PIPES,
     ),
 }  # fmt: skip
-"""NVIDIA's chips by target. SMs, clocks and bandwidths: data sheets of A100 SXM 80 GB and H100 SXM. L2: 5120 bytes per
-clock on A100 (white paper); none is published of H100, so there the SMs' ports bound it; 64 bytes per clock and port,
-as the target's costs of global loads assume. Latencies of L2 and memory: arXiv:2402.13499, clocks, quoted from memory.
-Branches and barriers are not published."""
+"""NVIDIA's chips by target. SMs, clocks and bandwidths of memory: data sheets of A100 SXM 80 GB and H100 SXM.
+
+A100: L2 gives 5120 bytes per clock (white paper), a port 64, as the target's costs of global loads assume; latencies of
+L2 and memory: arXiv:2402.13499, clocks, quoted from memory; branches and barriers are not published.
+
+Hopper: measured on an H200, benchmarks/results/h200.json (`gpu_rates.py`); branches are not published. Latencies of
+chains are as they are: L1, L2, memory, shared memory, a neighbour's. Others are what makes a replay of the probe's text
+take the measured clocks: 30.6 of `bar.sync` by 8 warps, 73 from an arrival to the one that answers it, 194 of a product
+of n = 256 that is waited for (n = 64 says 38, n = 8 24), 356 of a cluster's barrier.
+
+One SM gets 104.6 bytes per clock of L2 (the port), one of 16 70.7. 132 SMs get 4620 of lines that each asks for alone;
+lines that many ask for at once, as those of products, cost L2 less than one read each: 4096 cubed in tiles of 64 x 256
+without clusters moves 2.7 GB in 191 us (results/h200_ranking.json), 14.1 TB/s, and is no limit here. A bulk copy of 128
+bytes alone takes 311 clocks with its mbarrier's signal, no more than a load; copies of boxes while all SMs copy take
+longer: 640 beyond a load's is what makes the replay of a ring of two slots (4096 cubed, 128 x 64 x 32), in which every
+trip waits for a copy's whole way, take the measured 1.45 ms."""
 
 
 def model_of(target: str) -> ChipModel:

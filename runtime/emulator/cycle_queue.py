@@ -46,8 +46,8 @@ class Launch:
     groups: int
     resident: int
     memory_share: float = 1.0
-    used_units: int | None = None
-    """Compute units at work; None: all."""
+    used_units: float | None = None
+    """Compute units at work, on average; None: all."""
 
 
 @dataclass

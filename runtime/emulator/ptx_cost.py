@@ -74,7 +74,7 @@ class Cost:
             self.registers = registers(m.function, self.flow, self.rows, self.effects, most)
         share = -(-self.total // chip.units)
         at_once = resident(self.target, self.registers, m.shared_bytes, m.threads_per_cta)
-        return Launch(share, min(at_once, share), self._memory_share(), min(chip.units, self.total))
+        return Launch(share, min(at_once, share), self._memory_share(), self.total / share)
 
     def _memory_share(self) -> float:
         """The part of the traffic that must come from memory: every array that is touched once, over all that is

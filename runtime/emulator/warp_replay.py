@@ -14,7 +14,7 @@ per issued instruction:
 * A fence beyond the workgroup waits until what its warp has loaded and stored is done.
 * A product of a warpgroup keeps the four tensor cores busy for its clocks, one warp's part on each, and reads its
   operands over the pipe of shared memory meanwhile. Loads and stores of lanes go first there; what they took, and what
-  copies bring, a product makes up for while it runs, in up to half of its clocks.
+  `cp.async` brings, a product makes up for while it runs, in up to half of its clocks. Bulk copies write beside it.
 
 Divergent lanes go one after the other, as they were recorded. Code fetch, address translation, power and clock changes
 are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `codegen/ptx/isa*.py`.
@@ -453,7 +453,7 @@ class WarpReplay(Queue):
         if op.kind == CLUSTER_ARRIVE:
             meeting = cluster.meetings.setdefault((-1, 0), _Meeting())
             meeting.arrived += 1
-            meeting.latest = max(meeting.latest, t + self.chip.remote_latency)
+            meeting.latest = max(meeting.latest, t + self.chip.meeting_latency)
             self._meet(cluster, (-1, 0), meeting)
             return self._next(w)
         number, need = 0, 0
@@ -626,8 +626,9 @@ class WarpReplay(Queue):
             if kind == "arrive":
                 phases.bytes += what[2]
                 phases.pending -= n * what[1]
-                there = self.events.rank(key, cluster.first)
-                self._over(phases, t + (chip.remote_latency if there != w.rank else 0))
+                # The events of a workgroup that stands for all of its cluster say which of them come from others.
+                remote = what[3] if len(what) > 3 else self.events.rank(key, cluster.first) != w.rank
+                self._over(phases, t + (chip.remote_latency if remote else 0))
             elif kind == "expect":
                 phases.bytes += what[1]
                 self._over(phases, t)
@@ -639,8 +640,6 @@ class WarpReplay(Queue):
                 sm = self.sms[self.events.rank(key, cluster.first) % self.ranks]
                 phases.bytes -= size
                 done = self._brought(sm, t, size, copies) + self.miss_latency + chip.bulk_latency
-                self._taken(sm, size / chip.shared_rate)
-                self.busy["lsu"] += size / chip.shared_rate
                 self._span("bulk loads", w, op, t, done, size)
                 self._over(phases, done)
 

@@ -105,14 +105,41 @@ def test_rows_of_a_session_on_a_gpu(session: Any, tmp_path: Path) -> None:
         "rates: rate L2 hit": {"measured": 200.0},
     }
     running = {"key": "rates: rate L2 hit"}
+    launches = [
+        {"group": "ours", "call": "bound()", "us": 4.0, "least_us": 3.5, "limit_us": 3.0},
+        {"group": "ours", "call": "kernel(), torch", "us": 4.0, "least_us": 3.5, "limit_us": 5.0},
+        {"group": "driver", "call": "cuLaunchKernelEx, C", "us": 2.5, "least_us": 2.0},
+        {"group": "ours", "call": "kernel(), CuPy", "failed": "no CuPy", "limit_us": 5.0},
+    ]
+    (tmp_path / session.LAUNCHES).write_text(json.dumps({"rows": launches}))
     (tmp_path / "rows.json").write_text(json.dumps({"rows": rows, "running": running}))
     session.prepare(tmp_path / "rows.json", None, False)
     assert "rates: rate L2 hit" not in json.loads((tmp_path / "rows.json").read_text())["rows"]
     said = session.report(tmp_path, "the time was used up")
     assert said.startswith("NVIDIA H200: the time was used up") and "cuBLAS, least of 3 (1 measured)" in said
+    for line in ("bound(): 4 us, least 3.5 of 3, NOT REACHED", "kernel(), torch: 4 us, least 3.5 of 5, reached",
+                 "cuLaunchKernelEx, C: 2.5 us, least 2\n"):  # fmt: skip
+        assert f"launch: {line}" in said
     (best,) = [r for r in json.loads((tmp_path / "session.json").read_text())["gemm"] if "seconds" in r]
     assert best["tiles"] == tiles and abs(best["of_cublas"] - 1.6 / 1.5) < 1e-9 and 0 < best["of_roofline"] < 1
     assert (tmp_path / "gemm.png").exists()
+
+
+def test_launches_are_timed_once(session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **options: Any) -> None:
+        calls.append(command)
+        (first / session.LAUNCHES).write_text('{"rows": []}')
+
+    monkeypatch.setattr(session.subprocess, "run", run)
+    for folder in (first, second):
+        folder.mkdir()
+    session.time_launches(first, None, "abc")
+    session.time_launches(first, None, "abc")
+    session.time_launches(second, first, "abc")
+    assert len(calls) == 1 and calls[0][-1] == "--commit=abc" and (second / session.LAUNCHES).exists()
 
 
 def test_it_imports_where_nothing_is_installed(session: Any) -> None:

@@ -52,9 +52,6 @@ def test_what_needs_a_gpu_runs_on_one_of_numpy(checks: Any, monkeypatch: pytest.
     monkeypatch.setattr(checks, "SHAPE", (8, 512))
     monkeypatch.setattr(checks, "CALLS", 1)
     assert checks.streams(space)["error"] == 0
-    found = checks.host_time(space, True, rounds=1, calls=1)
-    assert found["us"] > 0 and found["limit_us"] == 3.0
-    assert checks.host_time(space, False, rounds=1, calls=1)["limit_us"] == 5.0
 
 
 def test_a_graph_that_replays_nothing_is_found(checks: Any, monkeypatch: pytest.MonkeyPatch) -> None:

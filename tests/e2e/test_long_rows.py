@@ -10,7 +10,7 @@ from agree import TARGETS, agree, near
 
 import wavedsl as wd
 
-M, N, ONE = wd.symbols("M N ONE")
+M, N, ONE, BN = wd.symbols("M N ONE BN")
 
 
 @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
@@ -40,3 +40,49 @@ def test_waves_share_a_row(columns: int, target: str, oracle: Callable[[str], st
     compiled = agree(standardised, arguments, target, oracle, near(4))
     assert compiled.block[0] > (64 if target.startswith("gfx") else 32)
     assert not compiled.resources.spills
+
+
+def normed(columns: int, waves: int):
+    """A row's lanes hold it until its sum is known; other operands meet it after that."""
+    spread = [wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, BN, 1), wd.WaveConstraint(N, BN / waves)]
+
+    @wd.wave(spread, subs={BN: 1 << (columns - 1).bit_length()})
+    def layer_normed(
+        a: wd.Memory[M, N, wd.f16], w: wd.Memory[N, wd.f16], b: wd.Memory[N, wd.f16], c: wd.Memory[M, N, wd.f16],
+        mean: wd.Memory[M, wd.f32],
+    ):  # fmt: skip
+        x = wd.cast(wd.read(a), wd.f32)
+        middle = wd.sum(x, dim=N) / columns
+        away = x - middle
+        scale = wd.rsqrt(wd.sum(away * away, dim=N) / columns + 1.0)
+        wd.write(middle, mean)
+        wide = wd.fma(away * scale, wd.cast(wd.read(w), wd.f32), wd.cast(wd.read(b), wd.f32))
+        wd.write(wd.cast(wide, wd.f16), c)
+
+    return layer_normed
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_meets_a_long_row_is_right_where_it_is_loaded_late(target: str, oracle: Callable[[str], str]) -> None:
+    random = np.random.default_rng(3)
+    x, w, b = (random.standard_normal(shape).astype(np.float16) for shape in ((2, 4090), 4090, 4090))
+    arguments = [x, w, b, np.full(x.shape, np.nan, np.float16), np.zeros(2, np.float32)]
+    compiled = agree(normed(4090, 2), arguments, target, oracle, near(8))
+    assert not compiled.resources.spills
+
+
+@pytest.mark.parametrize("waves, least", [(4, 3), (8, 2)])
+def test_workgroups_of_long_rows_fit_together(waves: int, least: int, oracle: Callable[[str], str]) -> None:
+    """One alone spilled at four warps and had 206 registers at eight: nothing hid its loads' latency."""
+    oracle("ptxas")
+    compiled = normed(16384, waves).compile(target="sm_90a", subs={M: 8192, N: 16384})
+    assert f".minnctapersm {least}\n" in compiled.asm
+    assert not compiled.resources.spills and compiled.resources.occupancy >= least * waves
+
+
+def test_what_is_cheap_is_loaded_with_a_row() -> None:
+    """Where as many workgroups fit, nobody waits for a second load after the sum."""
+    text = normed(4096, 8).compile(target="sm_90a", subs={M: 8192, N: 4096}).asm
+    assert text.rindex("ld.global") < text.index("shfl")
+    text = normed(16384, 4).compile(target="sm_90a", subs={M: 8192, N: 16384}).asm
+    assert text.rindex("ld.global") > text.rindex("shfl")

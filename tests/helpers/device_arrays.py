@@ -7,11 +7,13 @@ attributes and the current stream are. What the classes answer is what the packa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import struct
 import types
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -140,6 +142,9 @@ class Tensor:
     def is_neg(self) -> bool:
         return self._negative
 
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device_type, self.device.index
 
@@ -149,6 +154,47 @@ class Tensor:
         self._exported = Dlpack(self._pointer, self.shape, self._strides, self.dtype, self.device.index,
                                 self._device_type)  # fmt: skip
         return self._exported.__dlpack__(stream=stream)
+
+
+    def t(self) -> Tensor:
+        return self._like(shape=self.shape[::-1], strides=self._strides[::-1])
+
+    def _neg_view(self) -> Tensor:
+        return self._like(negative=not self._negative)
+
+    def _like(self, **changed: Any) -> Tensor:
+        own = {"pointer": self._pointer, "shape": self.shape, "strides": self._strides, "dtype": self.dtype.name,
+               "index": self.device.index, "requires_grad": self.requires_grad, "negative": self._negative}  # fmt: skip
+        other = Tensor(**{**own, **changed})
+        other.device = self.device
+        return other
+
+    def _facts(self) -> tuple[Any, ...]:
+        return type(self), self.dtype, self.device, self.shape, self._strides, self.requires_grad, self._negative
+
+
+class TensorGuards:
+    """As `torch._C._dynamo.guards.TensorGuards`: whether tensors are what those were that it was made of."""
+
+    made: ClassVar[list[TensorGuards]] = []
+
+    def __init__(self, *tensors: Tensor, dynamic_dims_sizes: Any, dynamic_dims_strides: Any):
+        assert [list(x.shape) for x in tensors] == dynamic_dims_sizes
+        assert [list(x.stride()) for x in tensors] == dynamic_dims_strides
+        self._facts = [x._facts() for x in tensors]
+        self.told = 0
+        TensorGuards.made.append(self)
+
+    def check(self, *tensors: Tensor) -> bool:
+        same = len(set(map(id, tensors))) == len(tensors) and [x._facts() for x in tensors] == self._facts
+        self.told += same
+        return same
+
+
+def _empty(shape: tuple[int, ...], dtype: Any = None, device: str = "cpu", requires_grad: bool = False) -> Tensor:
+    made = Tensor(0, shape, row_major(shape), dtype.name if dtype else "float32", requires_grad=requires_grad)
+    made.device = Device(device, -1)
+    return made
 
 
 class ndarray(Dlpack):
@@ -179,8 +225,14 @@ def module(name: str) -> Any:
     if name == "torch":
         Tensor.__module__ = "torch"
         made.Tensor = Tensor
-        made._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: STREAMS.get((name, index), 0))
-        made.float32, made.version = DTYPES["float32"], types.SimpleNamespace(hip=None)
+        guards = types.SimpleNamespace(TensorGuards=TensorGuards)
+        made._C = types.SimpleNamespace(
+            _cuda_getCurrentRawStream=lambda index: STREAMS.get((name, index), 0),
+            _dynamo=types.SimpleNamespace(guards=guards),
+        )
+        made.float32, made.float16, made.version = DTYPES["float32"], DTYPES["float16"], types.SimpleNamespace(hip=None)
+        made.empty, made.enable_grad, made.no_grad = _empty, contextlib.nullcontext, contextlib.nullcontext
+        made.inference_mode = contextlib.nullcontext
     else:
         ndarray.__module__ = "cupy"
         made.ndarray = ndarray

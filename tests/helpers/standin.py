@@ -310,7 +310,7 @@ CUDA_BODIES = {
         "config->blockDimZ, config->sharedMemBytes, (void *)config->hStream, config->numAttrs, (void *)extra); "
         'for (unsigned i = 0; i < config->numAttrs; i++) note("attribute %d = %d", config->attrs[i].id, '
         "config->attrs[i].value[1]); "
-        "NEEDS_CONTEXT; if ((long)f >> 16 != current()) return 400; "
+        "NEEDS_CONTEXT; if (!kernelParams) return 1; if ((long)f >> 16 != current()) return 400; "
         "launch_t launch = received(kernelParams, config->gridDimX * config->blockDimX); "
         "int wrong = misplaced(config->hStream, launch, current(), on_device(current())); if (wrong) return wrong; "
         "accept(config->hStream, launch);"

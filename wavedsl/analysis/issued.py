@@ -54,6 +54,8 @@ class Issued:
     """One that has as much to do as the mean of all."""
     of_typical: float = 1.0
     """The mean over what the typical one has to do."""
+    of_fullest: float = 1.0
+    """The mean over what the fullest one has to do."""
 
 
 AMD_UNITS = {"matrix": "mfma", "vector": "valu", "scalar": "salu", "global": "vmem", "shared": "lds"}
@@ -120,6 +122,7 @@ def _by_load(out: Issued, load: Mapping[str, Any], runs: Executions) -> None:
     most, near = int(np.argmax(clocks.round(3))), int(np.argmin(np.abs(clocks - mean).round(3)))
     out.fullest, out.typical = (tuple(map(int, runs.groups[:, i])) for i in (most, near))
     out.of_typical = float(mean / clocks[near]) if clocks[near] else 1.0
+    out.of_fullest = float(mean / clocks[most]) if clocks[most] else 1.0
 
 
 def _asks_for_wave(value: Value) -> bool:

@@ -108,8 +108,8 @@ class Frame:
         self.threads = threads
         self.known: dict[int, Array | None] = {**(outer.known if outer is not None else {}), **(known or {})}
         self.events: dict[int, list[Any]] = {}
-        self.inner: dict[tuple[int, int], Frame] = {}
-        """(loop, trip) → the frame of that trip."""
+        self.inner: dict[tuple[int, int, int], Frame] = {}
+        """(loop, trip, its counter, which differs from wave to wave) → the frame of that trip."""
 
     def value(self, v: Value) -> Array | None:
         """An integer or predicate of every thread [threads]; None where data decide."""
@@ -138,10 +138,10 @@ class Frame:
         with np.errstate(all="ignore"):
             return rule(op, *args)
 
-    def uniform(self, v: Value) -> int | None:
-        """A value that all threads share."""
+    def uniform(self, v: Value, wave: int = 0) -> int | None:
+        """A value that all threads of a wave share."""
         found = self.value(v)
-        return None if found is None else int(found[0])
+        return None if found is None else int(found[wave * self.threads.kernel.wave_size])
 
     def of_wave(self, v: Value, wave: int) -> bool | None:
         """Whether a predicate holds in any lane of a wave."""
@@ -151,7 +151,7 @@ class Frame:
 
     def trip(self, loop: Op, number: int, counter: int, before: Frame | None) -> Frame:
         """The frame of a loop's trip; `before` is that of the trip before it (None: the first)."""
-        key = (id(loop), number)
+        key = (id(loop), number, counter)
         found = self.inner.get(key)
         if found is None:
             body: Region = loop.regions[0]
@@ -244,9 +244,10 @@ class Frame:
         return out
 
 
-def loop_counters(op: Op, frame: Frame, trips: Mapping[str, int]) -> range:
-    """The values of a loop's counter; where its bounds are not known, as many as `trips` says of its label."""
-    lo, hi, step = (frame.uniform(v) for v in op.args[:3])
+def loop_counters(op: Op, frame: Frame, trips: Mapping[str, int], wave: int = 0) -> range:
+    """The values of a loop's counter in a wave; where its bounds are not known, as many as `trips` says of its
+    label."""
+    lo, hi, step = (frame.uniform(v, wave) for v in op.args[:3])
     if op.attrs.get("again"):
         return range(1)  # data end it
     if lo is None or hi is None or not step:

@@ -12,7 +12,7 @@ replayed: what it does to the others they do to it, at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -153,6 +153,8 @@ class _Program:
                 continue
             if op.name == "fence" and "scope" not in op.attrs:  # of a warp's own accesses, before it meets the others
                 ops.append(self.new(w.FENCE, "lsu", 20))
+            if op.name == "cluster.barrier":
+                ops.append(self.new(w.CLUSTER_ARRIVE))
             made = self.made(op)
             if op.name in _EVENTS:
                 events.append((made.index, op))
@@ -217,7 +219,7 @@ class _Program:
 
 _WAITS = {
     "copy.commit": w.COMMIT, "copy.wait": w.COPIES, "barrier": w.BARRIER, "fence": w.BARRIER, "wave.barrier": w.BARRIER,
-    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.BARRIER, "matrix.commit": w.CLOSE,
+    "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.CLUSTER_WAIT, "matrix.commit": w.CLOSE,
     "matrix.wait": w.PRODUCTS, "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
 }  # fmt: skip
 Visit = dict[int, Sequence[tuple[Any, ...]]]
@@ -299,9 +301,9 @@ class _Walk:
             self.names(op, f"if {taken}", region.ops[-1].args, op.results, warps)
         frame.chosen(op)
 
-    def counters(self, op: Op, frame: Frame) -> tuple[list[int], int]:
-        """The loop counter in the trips that are replayed, and how many are left out."""
-        values = loop_counters(op, frame, self.trips)
+    def counters(self, op: Op, frame: Frame, wave: int) -> tuple[list[int], int]:
+        """The loop counter in the trips of a wave that are replayed, and how many are left out."""
+        values = loop_counters(op, frame, self.trips, wave)
         if len(values) <= sum(LONG):
             return list(values), 0
         begin, end = self.kept[self.depth > 0]
@@ -309,7 +311,7 @@ class _Walk:
 
     def loop(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
         body = op.regions[0]
-        counters, left = self.counters(op, frame)
+        counters, left = self.counters(op, frame, wave)
         carried = body.args[1:]
         self.names(op, "enter", op.args[3:], carried, warps)
         before: Frame | None = None
@@ -373,7 +375,7 @@ class _Walk:
             return (("copy", 1, key, self.box(op) * copies, 0, copies),)
         if name.startswith("signal.arrive"):
             lanes = self.lanes(op.args[-1], frame, warp)
-            return (("arrive", lanes, key, 1, 0),) if lanes else ()
+            return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()
         parity = frame.uniform(op.args[1])
         phases = self.asked.get((warp, key), -1) + 1
         if parity is not None and phases % 2 == parity % 2:
@@ -402,14 +404,45 @@ def _elected(v: Value) -> bool:
     return v.op is not None and (v.op.name == "elect" or any(_elected(a) for a in v.op.args))
 
 
-def sm_of(product: Product) -> SmModel | None:
-    """The table's chip with a product's SMs, clock and memory; None for chips without an `SmModel`."""
+PRODUCTS_OF_MATRIX = frozenset(("matrix.start", "mma", "mma.scaled"))
+"""Ops that keep tensor cores busy."""
+SAME = 0.02
+"""By what share a clock may be off the one that the power limit leaves before a kernel is replayed again."""
+
+
+def sm_of(product: Product, clock: float | None = None) -> SmModel | None:
+    """The table's chip with a product's SMs, memory and L2 while its SMs run at `clock` Hz (default: the product's);
+    None for chips without an `SmModel`. L2 and memory have clocks of their own."""
     chip = SMS.get(product.target)
     if chip is None:
         return None
+    clock = clock or product.clock
     return replace(
-        chip, units=product.units, gigahertz=product.clock / 1e9, dram_rate=product.hbm / product.clock
+        chip, units=product.units, gigahertz=clock / 1e9, dram_rate=product.reached * product.hbm / clock,
+        l2_rate=chip.l2_rate * product.clock / clock,
     )  # fmt: skip
+
+
+def at_own_clock(
+    product: Product, multiplies: bool, used: float, played: Callable[[SmModel], Played]
+) -> Played | None:  # fmt: skip
+    """What `played` says of the chip at the clock that its power limit leaves this kernel, in clocks of `product`; None
+    for chips without an `SmModel`. `multiplies`: whether tensor cores have something to do; `used`: share of the SMs
+    that are at work, on average."""
+    power = product.power
+    chip = sm_of(product)
+    if chip is None or power is None:
+        return None if chip is None else played(chip)
+    clock = power.full if multiplies else power.most
+    for last in (False, False, True):
+        chip = sm_of(product, clock)
+        assert chip is not None
+        found = played(chip)
+        left = power.clock(min(1.0, used * found.busy.get("tensor", 0.0) / max(1.0, found.clocks)))
+        if last or abs(left / clock - 1) < SAME:
+            break
+        clock = left
+    return found.scaled(product.clock / clock)
 
 
 def play_warps(

@@ -20,6 +20,7 @@ from wavedsl.tuning.outcome import TuningResult
 from wavedsl.tuning.pins import pinned_in
 from wavedsl.tuning.results import ResultsFile, beside
 from wavedsl.tuning.tuner import tune, tuned_extents
+from wavedsl.unlaunched import UNLAUNCHED
 
 if TYPE_CHECKING:
     from wavedsl.binding import Parameter
@@ -90,6 +91,7 @@ class TunedKernel:
         self._choices: dict[tuple[str, str, str], Candidate] = {}
         self._arity = len(kernel.parameters)
         self._dispatch: Any = None
+        self._ways: Any = UNLAUNCHED
         self._outside: Snapshot | None = None
         self._unchanged: Callable[[], bool] | None = None
         self.__name__ = kernel.__name__
@@ -202,8 +204,8 @@ class TunedKernel:
             args = self.kernel.in_order(args, kwargs)
         if self._unchanged is not None and not self._unchanged():
             self._refresh()
-        way = None if self._dispatch is None else self._dispatch.ways.get(tuple(map(type, args)))
-        if way is None or not way(*args):
+        ways = self._ways
+        if not ways.last(*args) and not ways.other(args):
             self._launch(self.kernel.bind_arguments(args, {}))
 
     def _launch(self, arguments: dict[str, Any]) -> None:
@@ -213,6 +215,7 @@ class TunedKernel:
 
         if self._dispatch is None:
             self._dispatch = Dispatch(self.kernel.buckets)
+            self._ways = self._dispatch.ways
         launch_kernel(self._for_call(arguments), arguments, self._dispatch)
         if self._outside is None:
             self._outside = Snapshot(self.kernel.function)
@@ -222,6 +225,7 @@ class TunedKernel:
         """Forgets the short ways of calls if what the function reads from outside has changed since."""
         if self._outside is not None and not self._outside.same():
             self._dispatch = self._outside = self._unchanged = None
+            self._ways = UNLAUNCHED
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""

@@ -66,6 +66,11 @@ def _symbol(name: str) -> Any:
 def compile_candidate(task: Task) -> dict[str, Any]:
     """Compile and predict: `predicted` seconds by the roofline, `issue_seconds` those of the fullest unit alone, `text`
     the digest of the target text."""
+    return compiled_and_predicted(task)[1]
+
+
+def compiled_and_predicted(task: Task) -> tuple[Any, dict[str, Any]]:
+    """The compiled kernel, None where the compiler refuses, and what `compile_candidate` says of it."""
     from wavedsl.analysis.roofline import analyze_compiled
 
     started, cpu = time.perf_counter(), time.process_time()
@@ -73,8 +78,8 @@ def compile_candidate(task: Task) -> dict[str, Any]:
         compiled = task.compiled()
         record = analyze_compiled(compiled, task.symbols(), product=task.product)
     except WaveError as error:
-        return {"status": "refused", "reason": error.message}
-    return {
+        return None, {"status": "refused", "reason": error.message}
+    return compiled, {
         "status": "ok",
         "predicted": record.seconds,
         "issue_seconds": record.seconds_by["issue"],

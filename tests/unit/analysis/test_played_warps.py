@@ -11,12 +11,32 @@ from wavedsl.runtime.emulator import warp_replay
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
-from wavedsl.analysis.played_warps import sm_of
+from wavedsl.analysis.played import Played
+from wavedsl.analysis.played_warps import at_own_clock, sm_of
 from wavedsl.analysis.roofline import analyze_compiled, product_named
 from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.tuning.candidates import Candidate
 
 CLOSE = 0.12
+(WM,) = wd.symbols("WM")
+
+
+@wd.wave(
+    [
+        wd.WorkgroupConstraint(M, BM, 0),
+        wd.WorkgroupConstraint(N, BN, 1),
+        wd.TilingConstraint(K, BK),
+        wd.WaveConstraint(M, WM),
+    ]
+)
+def stacked(a: wd.Memory[M, K, wd.SHARED, wd.bf16], b: wd.Memory[N, K, wd.SHARED, wd.bf16], c: wd.Memory[M, N, wd.bf16]):
+    """Warpgroups lie along M alone."""
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(wd.cast(loop, wd.bf16), c)
 
 
 def both(target, tiles, k=512, **schedule):
@@ -132,4 +152,60 @@ def test_memory_of_the_product_counts():
     made = copied.compile(target="sm_90a", subs=subs)
     slow, fast = (wd.analyze(made, subs=subs, product=p).clocks for p in ("H100 SXM", "H200"))
     assert fast == pytest.approx(slow * 3.35 / 4.8, rel=0.05)
-    assert slow == pytest.approx(4 * 8192 * 8192 / 3.35e12 * 1.83e9, rel=0.05)
+    assert slow == pytest.approx(4 * 8192 * 8192 / (0.92 * 3.35e12) * 1.83e9, rel=0.05)
+
+
+def test_the_power_limit_leaves_a_clock():
+    """The busier the tensor cores, the slower: a large product near the clock of full ones, a copy at the most there
+    is, in seconds of which memory's do not change."""
+    chip = product_named("H200")
+    assert chip.power is not None
+    assert chip.power.clock(1.0) == chip.power.full and chip.power.clock(0.1) == chip.power.clock(0) == chip.power.most
+    assert 0.7 * chip.power.clock(0.7) ** 3 == pytest.approx(chip.power.full**3)
+    seen: list[float] = []
+
+    def played(sm):
+        seen.append(sm.gigahertz)
+        return Played(1000.0, {"tensor": 900.0 if sm.gigahertz < 1.6 else 400.0})
+
+    found = at_own_clock(chip, True, 1.0, played)
+    assert len(seen) == 2 and seen[0] == pytest.approx(chip.power.full / 1e9)
+    assert seen[1] == pytest.approx(chip.power.clock(0.9) / 1e9)
+    assert found.clocks == pytest.approx(1000 * chip.clock / chip.power.clock(0.9))
+    assert at_own_clock(product_named("A100"), True, 1.0, lambda sm: Played(7.0, {})).clocks == 7
+
+
+def test_memory_does_not_follow_the_clock():
+    chip = product_named("H200")
+    slow, fast = (sm_of(chip, hertz) for hertz in (1.5e9, 1.98e9))
+    assert slow.dram_rate * 1.5e9 == pytest.approx(fast.dram_rate * 1.98e9) == pytest.approx(0.92 * 4.8e12)
+    assert slow.l2_rate * 1.5e9 == pytest.approx(fast.l2_rate * 1.98e9)
+
+
+def test_a_wave_has_the_tiles_of_its_own_turn(nobody_is_stuck):
+    """Two warpgroups that take tiles in turn, and as many tiles as workgroups: the second has nothing to do."""
+    size, tiles = {M: 256, N: 8192, K: 2048}, {BM: 128, BN: 128, BK: 64, WM: 128}
+    clocks = []
+    for turns in (False, True):
+        schedule = (("cluster", 1), ("persistent", int(turns)), ("ping_pong", int(turns)), ("stages", 4))
+        choice = Candidate(tuple((str(s), n) for s, n in tiles.items()), schedule)
+        made = stacked.variant(choice).compile(target="sm_90a", subs={**size, **tiles})
+        assert any(op.name == "turn.take" for op in made.kernel_ir.body.walk()) == turns
+        clocks.append(wd.analyze(made, subs={**size, **tiles}, product="H200").clocks)
+    assert clocks[1] == pytest.approx(clocks[0], rel=CLOSE)
+
+
+def test_the_last_round_shares_l2_with_fewer(nobody_is_stuck):
+    """One and a half rounds of tiles that L2 bounds take one and a half times as long: half of the SMs have it for
+    themselves in the second."""
+    chip = product_named("H200")
+    model = replace(sm_of(chip), l2_rate=132 * 8.0, unit_rate=16.0)
+    clocks = []
+    for m in (132 * 64, 198 * 64):
+        a, b, c = (np.empty(s, wd.bf16.storage) for s in ((m, 2048), (128, 2048), (m, 128)))
+        kernel = tiled(Form(wd.bf16, wd.bf16, True), (64, 128, 64), (1, 1, 1), 3)
+        made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+        binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
+        found = analyze_compiled(made, {**binding.dims, **binding.extents}, product=chip, model=model)
+        clocks.append(found.clocks)
+    assert clocks[1] == pytest.approx(1.5 * clocks[0], rel=0.05)

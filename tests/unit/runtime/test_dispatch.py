@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import weakref
 from pathlib import Path
 
@@ -108,6 +109,11 @@ class There:
             if self.side == "cuda":
                 return int(driver._call("cuStreamCreate", 0))
             return int(driver._call("hipStreamCreate"))
+
+    def own_context(self, driver):
+        """A context of one's own (CUDA), current in this thread from now on."""
+        before = (None,) if driver.driver.CUDA_VERSION >= 13000 else ()  # parameters of the context's creation
+        return int(driver._call("cuCtxCreate", *before, 0, driver.handle))
 
 
 def changes_are_noticed(there: There) -> None:
@@ -572,8 +578,7 @@ def threads_devices_and_contexts(there: There) -> None:
     own = []
     if there.side == "cuda":
         with drivers[1].entered():  # this thread's context becomes the device's own primary one, and one on top
-            before = (None,) if drivers[1].driver.CUDA_VERSION >= 13000 else ()  # parameters of the context's creation
-            own.append(int(drivers[1]._call("cuCtxCreate", *before, 0, drivers[1].handle)))
+            own.append(there.own_context(drivers[1]))
             drivers[1]._call("cuCtxPopCurrent")
     for driver in drivers:
         slow_down(driver)
@@ -747,6 +752,7 @@ def tensor_maps(there: There) -> None:
 def run_time_extents(there: There) -> None:
     """New extents of run-time dimensions are launched as the long way launches them: grid, parameters, refusals."""
     from wavedsl.ir.errors import LaunchError
+    from wavedsl.runtime.ways import Ways
 
     import wavedsl as wd
 
@@ -805,8 +811,8 @@ def run_time_extents(there: There) -> None:
         before = there.long
         kernel(*arguments)
         assert there.long - before == long, (there.long - before, long)
-        ways, kernel.dispatch.ways = kernel.dispatch.ways, {}
-        kernel.ways = {}
+        ways, kernel.dispatch.ways = kernel.dispatch.ways, Ways()
+        kernel.ways = Ways()
         kernel(*arguments)
         kernel.ways = kernel.dispatch.ways = ways
         assert launched[-1] == launched[-2]
@@ -917,6 +923,111 @@ def values_from_outside(there: There) -> None:
     assert compiled == [2.0, 3.0]
 
 
+def guards_are_tried_before_keys(there: There) -> None:
+    """Tensors like those of an earlier call are told by torch's guards, and whatever guards say, launches are right."""
+    from wavedsl.runtime.dispatch import RECENT, RENEWED
+
+    import wavedsl as wd
+
+    there.load("torch")
+    guards = there.arrays.TensorGuards
+
+    def told():
+        return sum(guard.told for guard in guards.made)
+
+    def guarded(*arguments):
+        """Whether a call of the short way found its plan by a guard."""
+        before = told()
+        there.called(*arguments, arguments[0].shape[0], long=0)
+        return told() > before
+
+    source, out, x, y = there.pair()
+    there.called(source, out, N_ITEMS, long=1)
+    guarded(source, out)  # makes the guard
+    for _ in range(3):
+        y[:] = -1
+        assert guarded(source, out) and (y == 2 * x).all()
+    for other in (there.pair(), there.pair()):  # at other addresses
+        assert guarded(*other[:2]) and (other[3] == 2 * other[2]).all()
+    # Addresses count as ever.
+    address, view = there.memory(N_ITEMS + 8)
+    view[:] = -1
+    skewed = there.array("torch", address + 4, (N_ITEMS,))
+    there.called(source, skewed, N_ITEMS, long=1)
+    view[:] = -1
+    there.called(source, skewed, N_ITEMS, long=0)
+    assert (view[1 : N_ITEMS + 1] == 2 * x).all() and view[0] == -1
+    there.refused(source, there.array("torch", 0, (N_ITEMS,)), N_ITEMS, match="null|address|memory")
+    there.refused(source, source, N_ITEMS, match="overlaps `source`")
+    there.refused(source, there.pair(requires_grad=True)[0], N_ITEMS, match="grad")
+    there.refused(source, there.pair(negative=True)[0], N_ITEMS, match="neg")
+    # Shapes in turn, at addresses of their own: all are found so. At one address, sizes tell them apart.
+    pairs = [there.pair(count=N_ITEMS + 16 * i) for i in range(1, RECENT + 4)]
+    room = there.pair(count=2 * N_ITEMS)
+    for n in (N_ITEMS + 8, N_ITEMS + 24, 2 * N_ITEMS):
+        pairs.append([*(there.array("torch", z.data_ptr(), (n,)) for z in room[:2]), *(z[:n] for z in room[2:])])
+    for a, b, x, _ in pairs:
+        there.called(a, b, len(x), long=1)
+        there.called(a, b, len(x), long=0)  # makes the guard
+    for a, b, x, y in pairs * 2:
+        y[:] = -1
+        assert guarded(a, b) and (y == 2 * x).all()
+    # New addresses in every call: the plan that was found last is tried.
+    for _ in range(3 * RENEWED):
+        guarded(*there.pair()[:2])
+    source, out, x, y = there.pair()
+    keys = len(guards.made)
+    assert guarded(source, out) and (y == 2 * x).all() and len(guards.made) == keys
+    # Another class of numbers is another way, and calls go back and forth.
+    for n in (np.int32(N_ITEMS), N_ITEMS, np.int32(7)):
+        there.kernel(source, out, n)
+        there.called(source, out, n, long=0)
+    # A context of one's own has plans of its own.
+    if there.side == "cuda":
+        driver = there.driver()
+        there.own_context(driver)
+        there.called(source, out, N_ITEMS, long=1)
+        driver._call("cuCtxPopCurrent")
+        assert guarded(source, out)
+    # A torch whose guards do not tell what a call depends on, or that has none: keys do.
+    from wavedsl.runtime import tensor_guard
+
+    class Forgetful(guards):
+        def check(self, *tensors):
+            return [t.shape for t in tensors] == [facts[3] for facts in self._facts]
+
+    for torch_has in (types.SimpleNamespace(TensorGuards=Forgetful), types.SimpleNamespace()):
+        there.load("torch")
+        sys.modules["torch"]._C._dynamo.guards = torch_has
+        tensor_guard._tell.cache_clear()
+        there.kernel.dispatch.forget()
+        source, out, x, y = there.pair()
+        there.called(source, out, N_ITEMS, long=1)
+        for _ in range(3):
+            y[:] = -1
+            assert not guarded(source, out) and (y == 2 * x).all()
+    tensor_guard._tell.cache_clear()
+    # A tensor that is there twice is refused by guards; others with the same extents are not.
+    there.load("torch")
+    os.environ["STANDIN_IDLE"] = "1"
+    N, BN = wd.symbols("N BN")
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 64})
+    def added(a: wd.Memory[N, wd.f32], b: wd.Memory[N, wd.f32], out: wd.Memory[N, wd.f32], n: wd.Scalar[wd.i32]):
+        wd.write(wd.where(wd.index(N) < n, wd.read(a) + wd.read(b), 0.0), out)
+
+    there.kernel = added
+    (a, b, *_), (out, *_) = there.pair(), there.pair()
+    there.called(a, a, out, N_ITEMS, long=1)
+    made = len(guards.made)
+    assert not any(guarded(a, a, out) for _ in range(RENEWED - 1))
+    assert len(guards.made) <= made + 4  # tried out, and sampled
+    for _ in range(RENEWED + 1):
+        guarded(a, b, out)
+    assert guarded(a, b, out) and not guarded(a, a, out) and guarded(a, b, out)
+    del os.environ["STANDIN_IDLE"]
+
+
 class Choice:
     """A tuning candidate, as `Kernel.variant` takes one."""
 
@@ -930,6 +1041,7 @@ class Choice:
 SCENARIOS = (
     streams_are_respected,  # first: nothing has loaded a package yet
     changes_are_noticed,
+    guards_are_tried_before_keys,
     graphs_hold_what_they_use,
     hidden_memory_belongs_to_a_stream_or_a_graph,
     arrays_live_until_the_stream_is_done,

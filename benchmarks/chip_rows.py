@@ -1,0 +1,73 @@
+"""Which rows of the PTX table a chip has executed in kernels whose results were right.
+
+    python benchmarks/chip_rows.py benchmarks/results/h200.json            rewrites tests/data/ptx_chip.txt
+
+In: the result of a session on a GPU all of whose rungs and checks are right. Out: the patterns of the rows in the texts
+of those kernels, compiled again here, one per line: what `docs/unverified.md` need not admit any more. Left out are
+rows that no result depends on, such as hints to a cache: a right result says nothing of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+from rehearsal import Rehearsal
+from wavedsl.codegen.ptx import isa
+
+OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "ptx_chip.txt"
+HINTS = re.compile(r"createpolicy|prefetch|griddepcontrol\.launch_dependents|setmaxnreg")
+"""Rows that no result depends on."""
+
+
+class Texts(Rehearsal):
+    """The texts of all units."""
+
+    def __init__(self, target: str):
+        super().__init__(target)
+        self.texts: list[str] = []
+
+    def _assemble(self, name: str, timed: bool, compiled: Any) -> None:
+        self.texts.append(compiled.asm)
+
+
+def rows(text: str) -> set[str]:
+    """Patterns of the rows of a text's instructions."""
+    names = set(re.findall(r"^\s+(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[\w:]+)*)\s*[^\s:.]?.*;", text, re.M))
+    return {isa.lookup(name, "sm_90a").row.pattern for name in names}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("session", type=Path, help="JSON of benchmarks/gpu_session.py")
+    given = parser.parse_args(arguments)
+    found = json.loads(given.session.read_text())
+    wrong = [r["check"] for part in ("ladder", "checks") for r in found[part] if not r.get("error", 2.0) <= 1]
+    if wrong:
+        print(f"not right, or not run: {', '.join(wrong)}", file=sys.stderr)
+        return 1
+    import gemm_checks
+    import gpu_attention
+    import gpu_gemm
+    import gpu_memory_bound
+    import ladder
+
+    texts = Texts("sm_90a")
+    gpu_gemm.compile_all((*ladder.LADDER, *gemm_checks.CHECKS), (), texts)
+    gpu_attention.compile_all(texts, (), None, False)
+    gpu_memory_bound.compile_all(gpu_memory_bound.CASES, texts)
+    executed = sorted(row for row in set().union(*map(rows, texts.texts)) if not HINTS.search(row))
+    OUT.write_text("".join(f"{row}\n" for row in executed))
+    print(f"{len(executed)} rows of {len(texts.texts)} texts, {len(texts.failed)} not compiled: {OUT}")
+    return 1 if texts.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

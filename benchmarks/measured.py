@@ -1,0 +1,223 @@
+"""docs/measured.md from what was measured on a GPU.
+
+    python benchmarks/measured.py                  writes the page
+    python benchmarks/measured.py --check          fails if the page is not what the results give
+
+In: `results/h200.json` of `gpu_session.py`, and beside it `h200_launch.json`, `h200_power.json`, `h200_ranking.json`
+where they are. Out: tables in Markdown, nothing that the JSON has not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "measured.md"
+
+Rows = Sequence[dict[str, Any]]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Lines of a Markdown table; numbers with four digits, None is a dash."""
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(map(_cell, row))} |"
+    yield ""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _size(row: dict[str, Any]) -> str:
+    return " x ".join(map(str, row["size"]))
+
+
+def environment(session: dict[str, Any]) -> Iterator[str]:
+    calls = session["environment"]
+    last = calls[-1]
+    gpu = last["gpu"]
+    commits = ", ".join(dict.fromkeys(call["commit"] for call in calls))
+    dates = " and ".join(dict.fromkeys(call["date"][:10] for call in calls))
+    yield f"One {gpu['name']} ({', '.join(gpu['driver, power limit, clock'])}), CUDA {gpu['cuda']}, torch"
+    yield f"{gpu['torch']}, Triton {gpu['triton']}, Python {last['python']}; {dates}, commits {commits}."
+    yield "`benchmarks/results/h200.json` has every row and what each was measured on. Times of products are those of a"
+    yield "chip that multiplies without a pause: its 700 W, not its clock of 1980 MHz, limit every provider alike."
+    yield ""
+
+
+def checks(session: dict[str, Any]) -> Iterator[str]:
+    for part, what in (
+        ("ladder", "rungs from one tile upwards"),
+        ("checks", "checks of results"),
+    ):
+        rows = session[part]
+        right = sum(row.get("error", math.inf) <= 1 for row in rows)
+        yield f"* {right} of {len(rows)} {what} are right against float64."
+    yield ""
+
+
+def rates(session: dict[str, Any]) -> Iterator[str]:
+    rows = [row for row in session["rates"] if "measured" in row]
+    yield from table(
+        ("probe", "unit", "measured", "assumed before"),
+        ((r["probe"], r["unit"], r["measured"], r.get("model")) for r in rows),
+    )
+
+
+def products(session: dict[str, Any]) -> Iterator[str]:
+    rows = [row for row in session["gemm"] if "failed" not in row]
+
+    def rate(row: dict[str, Any], name: str) -> float | None:
+        return row["flops"] / row["seconds"][name] / 1e12 if name in row["seconds"] else None
+
+    yield from table(
+        ("case", "M x N x K", "wavedsl TFLOP/s", "cuBLAS", "Triton tutorial", "Triton TMA", "of cuBLAS", "of Triton",
+         "tiles"),
+        (
+            (r["case"], _size(r), *(rate(r, n) for n in ("wavedsl", "cublas", "triton", "triton tma")), r["of_cublas"],
+             r["of_triton"], r["tiles"])
+            for r in rows
+        ),
+    )  # fmt: skip
+    for case in dict.fromkeys(row["case"] for row in rows):
+        ratios = [row["of_cublas"] for row in rows if row["case"] == case and row["of_cublas"]]
+        mean = statistics.geometric_mean(ratios)
+        yield f"* {case}: {min(ratios):.3f} of cuBLAS at least, {mean:.3f} by geometric mean."
+    yield ""
+
+
+def attention(session: dict[str, Any]) -> Iterator[str]:
+    def rate(row: dict[str, Any], name: str) -> float | None:
+        return row["flops"] / row[name]["seconds"] / 1e12 if name in row else None
+
+    found = []
+    for row in session["attention"]:
+        if "failed" in row or "wavedsl" not in row:
+            continue
+        ours, *others = (rate(row, name) for name in ("wavedsl", "cudnn", "flash"))
+        best = max(x for x in others if x)
+        kind = "gradients" if row["gradients"] else "forward"
+        mask = "causal" if row["causal"] else "full"
+        found.append((kind, row["d"], mask, row["keys"], ours, *others, ours / best, row.get("tiles")))
+    found.sort(key=lambda r: (r[0], r[1], r[2], r[3]))
+    yield from table(
+        ("what", "d", "mask", "keys", "wavedsl TFLOP/s", "cuDNN", "torch's flash", "of best", "tiles"), found
+    )
+
+
+def memory(session: dict[str, Any]) -> Iterator[str]:
+    def rate(row: dict[str, Any], name: str) -> float | None:
+        return row["bytes"] / row[name]["seconds"] / 1e9 if name in row else None
+
+    found = []
+    for row in session["memory"]:
+        if "wavedsl" not in row:
+            continue
+        ours, *others = (rate(row, name) for name in ("wavedsl", "torch", "triton"))
+        known = [x for x in others if x]
+        ratio = ours / max(known) if known else None
+        us, shares = row["wavedsl"]["seconds"] * 1e6, (row.get("of_copy"), row.get("of_alike"))
+        found.append((row["case"], _size(row), us, ours, *others, ratio, *shares))
+    yield from table(
+        ("case", "size", "us", "wavedsl GB/s", "torch", "Triton", "of best", "of the copy peak", "of a copy as large"),
+        found,
+    )
+
+
+def goals(session: dict[str, Any]) -> Iterator[str]:
+    """The lines of the goals, as `gpu_session.py` judges them."""
+    sys.path.append(str(HERE))
+    import gpu_memory_bound
+    import gpu_session
+
+    lines = [*gpu_session.gemm_criteria(session["gemm"]), *gpu_session.attention_criteria(session["attention"])]
+    lines += gpu_memory_bound.criteria(session["memory"])
+    yield from table(
+        ("case", "of", "measured", "asked for", "verdict"),
+        (
+            (what, of, value, float(least), "not measured" if value is None else "yes" if value >= least else "no")
+            for what, of, value, least in lines
+        ),
+    )
+
+
+def launches(found: dict[str, Any]) -> Iterator[str]:
+    yield from table(
+        ("group", "call", "us, median", "us, least"),
+        ((r["group"], r["call"], r["us"], r["least_us"]) for r in found["rows"] if "us" in r),
+    )
+
+
+def power(found: dict[str, Any]) -> Iterator[str]:
+    rows = sorted((r for r in found["rows"] if "seconds" in r), key=lambda r: (r["size"], r["seconds"]))
+    yield from table(
+        ("N", "way", "us", "MHz"),
+        ((r["size"], r["way"], r["seconds"] * 1e6, "/".join(str(t["megahertz"]) for t in r["turns"])) for r in rows),
+    )
+
+
+def ranking(found: dict[str, Any]) -> Iterator[str]:
+    yield from table(
+        ("problem", "size", "candidates", "rank correlation", "place of the best by prediction", "kept", "best is kept",
+         "best kept is slower by"),
+        ((r["problem"], r["size"], r["candidates"], r["correlation"], r["place of the best"], r["kept"],
+          "yes" if r["best is kept"] else "no", r["best kept is slower by"]) for r in found["rows"]),
+    )  # fmt: skip
+
+
+SECTIONS: Sequence[tuple[str, str, Callable[[dict[str, Any]], Iterator[str]]]] = (
+    ("Right or wrong", "h200", checks),
+    ("What was asked for", "h200", goals),
+    ("Products", "h200", products),
+    ("Attention", "h200", attention),
+    ("Memory-bound kernels", "h200", memory),
+    ("Products without a pause", "h200_power", power),
+    ("Host time of launches", "h200_launch", launches),
+    ("The prediction beside an exhaustive search", "h200_ranking", ranking),
+    ("Rates of the chip", "h200", rates),
+)
+
+
+def page(results: Path) -> str:
+    """The page's text."""
+
+    def read(name: str) -> dict[str, Any] | None:
+        path = results / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    session = read("h200")
+    assert session is not None
+    lines = ["# Measured on an H200", "", "Written by `benchmarks/measured.py`; not to be edited.", ""]
+    lines += environment(session)
+    for title, name, section in SECTIONS:
+        found = read(name)
+        if found is not None:
+            lines += [f"## {title}", "", *section(found)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args(arguments)
+    text = page(HERE / "results")
+    if given.check:
+        return int(PAGE.read_text() != text)
+    PAGE.write_text(text)
+    print(f"written to {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""The page of what was measured says what the results say."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def test_the_page_is_that_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(FOLDER)])
+    before = set(sys.modules)
+    measured = importlib.import_module("measured")
+    page = measured.page(FOLDER / "results")
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
+            del sys.modules[name]
+    assert page == measured.PAGE.read_text(), "python benchmarks/measured.py"
+    assert "| squares bf16 | 8192 x 8192 x 8192 |" in page
