@@ -79,7 +79,7 @@ BACKWARD: dict[str, dict[str, Any]] = {
     "gradients, causal": {"causal": True, "group": 2},
     "gradients by atomics": {"deterministic": False},
     "gradients by atomics, causal": {"causal": True, "group": 2, "deterministic": False},
-    "gradients by bulk atomics": {"causal": True, "deterministic": False, "schedule": wd.Schedule(bulk_atomics=True)},
+    "gradients by atomics of lanes": {"deterministic": False, "schedule": wd.Schedule(bulk_atomics=False)},
     "gradients, window, cap": {"causal": True, "window": 60, "cap": 20.0, "bias": True},
     "gradients, alibi, sinks": {"causal": True, "alibi": True, "sinks": True},
     "gradients, f8": {"dtype": wd.f8e4m3, "out": wd.bf16},
@@ -291,7 +291,7 @@ def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
 
 
 
-QUERIES = {64: {False: (80, 96), True: (80,)}, 128: {False: (), True: ()}}
+QUERIES = {64: {False: (96,), True: (80,)}}
 """By head size and causality, queries of a trip to try where dQ is added up by atomics, beside the example's: those
 that do not spill (`--compile`)."""
 
@@ -312,8 +312,8 @@ class Way:
         return f"{said}, {self.schedule}" if self.schedule else said
 
 
-BULK = wd.Schedule(bulk_atomics=True)
-"""dQ leaves by bulk reductions, not from registers."""
+LANES = wd.Schedule(bulk_atomics=False)
+"""dQ is added up from registers, not by bulk reductions."""
 ONE_TILE = wd.Schedule(persistent=False)
 """A workgroup has one tile: the chip deals tiles of unequal work."""
 
@@ -323,7 +323,7 @@ def gradient_candidates(target: str, d: int, causal: bool) -> list[Way]:
     tiles = backward.tile_for(forward.Variant(wd.bf16, causal=causal, lse=True), target, d)
     ways = [Way(tiles, True)]
     if target == "sm_90a" and not tiles.apart:
-        schedules = (None, BULK, ONE_TILE) if causal else (None, BULK)
+        schedules = (None, ONE_TILE) if causal else (None, LANES)
         ways += [Way(tiles, False, schedule) for schedule in schedules]
         ways += [Way(replace(tiles, queries=n), False) for n in QUERIES.get(d, {}).get(causal, ())]
     return ways

@@ -146,7 +146,9 @@ def test_gradients_are_tried_with_and_without_atomics(benchmark):
         found = benchmark.gradient_candidates("sm_90a", d, True)
         assert found[0].deterministic and {way.deterministic for way in found} == ways
         forms = {way.schedule for way in found if not way.deterministic}
-        assert forms == ({None, benchmark.BULK, benchmark.ONE_TILE} if d < 256 else set())
+        assert forms == ({None, benchmark.ONE_TILE} if d < 256 else set())
+        plain = {way.schedule for way in benchmark.gradient_candidates("sm_90a", d, False)}
+        assert plain == ({None, benchmark.LANES} if d < 256 else {None})
         assert len({str(way) for way in found}) == len(found)
     assert [way.deterministic for way in benchmark.gradient_candidates("gfx942", 64, False)] == [True]
 
