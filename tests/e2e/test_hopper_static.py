@@ -382,7 +382,7 @@ def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], orac
     assert loop.count("wgmma.commit_group") == 5 and len(re.findall(r"bar\.sync +1, 256", loop)) == 1
     assert loop.count("cp.reduce.async.bulk") == d // 2 // 32 and "red.global" not in loop
     meeting = re.search(r"bar\.sync +1, 256", loop)
-    assert meeting and loop[: meeting.start()].count("wgmma.commit_group") == 3  # dV has been started: it needs nobody else
+    assert meeting and loop[: meeting.start()].count("wgmma.commit_group") == 3  # dV has been started
     last = loop.rindex("mma_async")
     added = loop.index("cp.reduce")
     assert last < added and "wait_group.sync.aligned 1;" in re.sub(" +", " ", loop[last:added])
