@@ -79,7 +79,7 @@ BACKWARD: dict[str, dict[str, Any]] = {
     "gradients, causal": {"causal": True, "group": 2},
     "gradients by atomics": {"deterministic": False},
     "gradients by atomics, causal": {"causal": True, "group": 2, "deterministic": False},
-    "gradients by bulk atomics": {"causal": True, "deterministic": False, "bulk": True},
+    "gradients by atomics of lanes": {"deterministic": False, "schedule": wd.Schedule(bulk_atomics=False)},
     "gradients, window, cap": {"causal": True, "window": 60, "cap": 20.0, "bias": True},
     "gradients, alibi, sinks": {"causal": True, "alibi": True, "sinks": True},
     "gradients, f8": {"dtype": wd.f8e4m3, "out": wd.bf16},
@@ -151,14 +151,14 @@ def check_forward(place: Place, target: str, options: dict[str, Any], size: dict
 
 
 def check_backward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
-    ways = {name: options.get(name, name == "deterministic") for name in ("deterministic", "bulk")}
-    options = {name: value for name, value in options.items() if name not in ways}
+    deterministic, schedule = options.get("deterministic", True), options.get("schedule")
+    options = {name: value for name, value in options.items() if name not in ("deterministic", "schedule")}
     variant = backward.Variant(**{"dtype": wd.bf16, "lse": True, **options})
     if variant.dtype is wd.f8e4m3 and target == "gfx942":
         variant = replace(variant, dtype=wd.f8e4m3fnuz)
     given = poisoned(backward.arguments_of(variant, size, seed), GRADIENTS)
-    ways["bulk"] = ways["bulk"] and target == "sm_90a"
-    for kernel in gradient_kernels(variant, Way(backward.tile_for(variant, target, size["d"]), **ways)):
+    tiles = backward.tile_for(variant, target, size["d"])
+    for kernel in gradient_kernels(variant, Way(tiles, deterministic, schedule if target == "sm_90a" else None)):
         launch(place, kernel, given)
     return int(backward.check(variant, given))
 
@@ -291,24 +291,31 @@ def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
 
 
 
-QUERIES = {64: {False: (80, 96), True: (80,)}, 128: {False: (), True: ()}}
+QUERIES = {64: {False: (96,), True: (80,)}}
 """By head size and causality, queries of a trip to try where dQ is added up by atomics, beside the example's: those
 that do not spill (`--compile`)."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """The example's tiles for the gradients, and whether dQ has a kernel of its own or is added up by atomics: from
-    registers, or by `bulk` reductions."""
+    """The example's tiles for the gradients; whether dQ has a kernel of its own, or is added up by atomics and with
+    what schedule."""
 
     tiles: backward.Tiles
     deterministic: bool
-    bulk: bool = False
+    schedule: wd.Schedule | None = None
 
     def __str__(self) -> str:
         tiles = self.tiles
-        how = "deterministic" if self.deterministic else "bulk atomics" if self.bulk else "atomics"
-        return f"{how}, {tiles.rows} keys by {tiles.queries or tiles.step} queries, {tiles.waves} waves"
+        how = "deterministic" if self.deterministic else "atomics"
+        said = f"{how}, {tiles.rows} keys by {tiles.queries or tiles.step} queries, {tiles.waves} waves"
+        return f"{said}, {self.schedule}" if self.schedule else said
+
+
+LANES = wd.Schedule(bulk_atomics=False)
+"""dQ is added up from registers, not by bulk reductions."""
+ONE_TILE = wd.Schedule(persistent=False)
+"""A workgroup has one tile: the chip deals tiles of unequal work."""
 
 
 def gradient_candidates(target: str, d: int, causal: bool) -> list[Way]:
@@ -316,14 +323,14 @@ def gradient_candidates(target: str, d: int, causal: bool) -> list[Way]:
     tiles = backward.tile_for(forward.Variant(wd.bf16, causal=causal, lse=True), target, d)
     ways = [Way(tiles, True)]
     if target == "sm_90a" and not tiles.apart:
-        ways += [Way(tiles, False), Way(tiles, False, True)]
+        schedules = (None, ONE_TILE) if causal else (None, LANES)
+        ways += [Way(tiles, False, schedule) for schedule in schedules]
         ways += [Way(replace(tiles, queries=n), False) for n in QUERIES.get(d, {}).get(causal, ())]
     return ways
 
 
 def gradient_kernels(variant: Any, way: Way) -> Sequence[Any]:
-    schedule = wd.Schedule(bulk_atomics=True) if way.bulk else None
-    return backward.kernels(variant, way.tiles, deterministic=way.deterministic, schedule=schedule)
+    return backward.kernels(variant, way.tiles, deterministic=way.deterministic, schedule=way.schedule)
 
 
 def forward_kernel(variant: Any, choice: Choice) -> Any:

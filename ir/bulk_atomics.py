@@ -15,7 +15,7 @@ from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import scaled, total
-from wavedsl.ir.bulk_store import BUFFER, BUFFERS, Outlet
+from wavedsl.ir.bulk_store import BUFFER, BUFFERS, PANEL_BYTES, Outlet
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import TensorBoxes, Value
@@ -29,6 +29,8 @@ from wavedsl.ir.views import placement
 
 SPAN = 128
 """Bytes of a panel's rows."""
+COLUMNS = 8
+"""Columns of an instruction, of which the height of a transposed panel is a multiple."""
 
 
 def plan_reduction(low: Lowering, n: Node) -> Outlet | str:
@@ -51,7 +53,9 @@ def plan_reduction(low: Lowering, n: Node) -> Outlet | str:
         return f"no tensor map describes {name}"
     along = info.names[c]
     across = next(d for d in layout.dims if d != along)
-    if not product_fragment(layout, across, along) or low.inference.demands.get((n.id, 0)) is not None:
+    transposed = product_fragment(layout, along, across)
+    right = transposed or product_fragment(layout, across, along)
+    if not right or low.inference.demands.get((n.id, 0)) is not None:
         return f"what is added to {name} does not lie in registers as a warpgroup's product"
     spread = low.inference.spread.get(n.id)
     apart = {across, along} | ({dim_name(spread.over)} if spread is not None else set())
@@ -60,14 +64,17 @@ def plan_reduction(low: Lowering, n: Node) -> Outlet | str:
     if not n.attrs.get("per_workgroup") and shared_dims(low, (*layout.dims, *n.attrs.get("joined", ()))):
         return f"one of several workgroups adds to {name}"
     rows, columns = (shares(low, n)[d] for d in (across, along))
-    width = SPAN // info.elsize
-    if rows % ROWS or columns % width:
-        return f"a wave's {rows} x {columns} sums are no panels of {ROWS} x {width}"
-    tile = matrix_tile({across: ROWS, along: width}, along, info.elsize, width, 1)
+    width, height = SPAN // info.elsize, ROWS
+    if transposed:  # the instruction's rows lie along the array
+        width, most = ROWS, PANEL_BYTES // (ROWS * info.elsize)
+        height = next((h for h in range(most, 0, -COLUMNS) if rows % h == 0 and h % COLUMNS == 0), 0)
+    if not height or rows % height or columns % width:
+        return f"a wave's {rows} x {columns} sums are no panels of {height or COLUMNS} x {width}"
+    tile = matrix_tile({across: height, along: width}, along, info.elsize, width, 1)
     order = tuple(reversed(range(len(info.dims))))
-    sizes = {along: width, across: ROWS}
+    sizes = {along: tile.span // info.elsize, across: height}
     box = tuple(sizes.get(info.names[i], 1) for i in order)
-    return Outlet(n, tile, across, along, TensorBoxes(name, order, box, tile.span, None))
+    return Outlet(n, tile, across, along, TensorBoxes(name, order, box, tile.span, None), transposed)
 
 
 def shares(low: Lowering, n: Node) -> dict[str, int]:
@@ -81,7 +88,9 @@ def emit_reduction(low: Lowering, outlet: Outlet, value: Fragment, context: Cont
     """Have a value added to the array: as many panels at a time as there are buffers."""
     b, n, info = low.b, outlet.node, low.arrays[outlet.node.attrs["memory"]]
     sizes, spread = shares(low, n), low.inference.spread.get(n.id)
-    form = PanelForm(outlet.tile, outlet.across, outlet.along, info.elsize, ROWS, SPAN // info.elsize)
+    tile = outlet.tile
+    height, width = (tile.place.extents[d] for d in (outlet.across, outlet.along))
+    form = PanelForm(tile, outlet.across, outlet.along, info.elsize, height, width, outlet.transposed)
     stores = PanelStores(low, form, value.layout, BUFFER)
     panels = [
         (r, c)
@@ -92,7 +101,7 @@ def emit_reduction(low: Lowering, outlet: Outlet, value: Fragment, context: Cont
     first: dict[str, Any] = {}
     if spread is not None:
         first[dim_name(spread.dim)] = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
-    low.note(f"add to {info.name}: {len(panels)} panels of {ROWS} rows through shared memory")
+    low.note(f"add to {info.name}: {len(panels)} panels of {height} rows through shared memory")
     low.outlets_used += 1
     for start in range(0, len(panels), BUFFERS):
         batch = panels[start : start + BUFFERS]
@@ -104,16 +113,15 @@ def emit_reduction(low: Lowering, outlet: Outlet, value: Fragment, context: Cont
             stores.panel(places[-1], value, r, c)
         b.proxy_fence()
         b.wave_barrier()
-        for place, (r, c) in zip(places, batch):
+        boxes = [(place, r, c, i) for place, (r, c) in zip(places, batch) for i in range(tile.panels)]
+        for place, r, c, i in boxes:
+            own = {outlet.across: r, outlet.along: c + i * tile.span // info.elsize}
             at = [
-                total(b, [
-                    position.base.get(d, 0), position.wave.get(d, 0), first.get(d, 0),
-                    {outlet.across: r, outlet.along: c}.get(d, 0),
-                ])
+                total(b, [position.base.get(d, 0), position.wave.get(d, 0), first.get(d, 0), own.get(d, 0)])
                 for d in (info.names[x] for x in outlet.boxes.order)
-            ]  # fmt: skip
+            ]
             one = b.elect() if inside is None else b.pand(b.elect(), inside)
-            b.copy_bulk_store(b.param(outlet.param), place, one, at, adds=True)
+            b.copy_bulk_store(b.param(outlet.param), total(b, [place, i * tile.panel]), one, at, adds=True)
         b.bulk_commit()
 
 

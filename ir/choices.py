@@ -38,7 +38,7 @@ class Choices:
     dependent: bool | None = None
     """Whether the launch may begin before the one in front of it has ended."""
     bulk_atomics: bool | None = None
-    """Whether sums of products are added to arrays by bulk reductions (`bulk_atomics`)."""
+    """Whether sums of products are added to arrays by bulk reductions (`bulk_atomics`). None: those of loops are."""
     modulo: bool = True
     """Whether loop bodies are modulo scheduled or only list scheduled."""
 

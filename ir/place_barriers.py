@@ -67,7 +67,7 @@ def place_barriers(
 
     left = arcs
     chosen: list[int] = []
-    first_reads = {place[i] for i, s in enumerate(steps) if s.kind == "sread" or s.reads}
+    first_reads = {place[i] for i, s in enumerate(steps) if any(map(s.reads_shared, slots))}
     while left:
         # Prefer the spot right before a first read: the copy has had the longest time to arrive.
         covers = _arcs_at(left, n, cyclic)

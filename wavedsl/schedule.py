@@ -65,7 +65,7 @@ class Schedule:
     bulk_atomics: bool | None = None
     """Whether sums of a warpgroup's products that `atomic_add` adds to an f32 array leave through shared memory, by
     one thread's bulk reductions (sm_90a, kernels whose operands come by bulk copies), and not from each lane's
-    registers."""
+    registers. The compiler's choice: those of loops do."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""

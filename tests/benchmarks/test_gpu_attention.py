@@ -145,7 +145,10 @@ def test_gradients_are_tried_with_and_without_atomics(benchmark):
     for d, ways in ((64, {True, False}), (128, {True, False}), (256, {True})):
         found = benchmark.gradient_candidates("sm_90a", d, True)
         assert found[0].deterministic and {way.deterministic for way in found} == ways
-        assert {way.bulk for way in found if not way.deterministic} == ({True, False} if d < 256 else set())
+        forms = {way.schedule for way in found if not way.deterministic}
+        assert forms == ({None, benchmark.ONE_TILE} if d < 256 else set())
+        plain = {way.schedule for way in benchmark.gradient_candidates("sm_90a", d, False)}
+        assert plain == ({None, benchmark.LANES} if d < 256 else {None})
         assert len({str(way) for way in found}) == len(found)
     assert [way.deterministic for way in benchmark.gradient_candidates("gfx942", 64, False)] == [True]
 

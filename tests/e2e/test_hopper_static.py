@@ -368,8 +368,8 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
 @pytest.mark.parametrize("options", [{}, pytest.param({"causal": True}, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("d", [64, 128])
 def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], oracle: Any) -> None:
-    """Five products per trip, two of them from registers. dQ is added to memory as it lies, two numbers an instruction,
-    while dK runs; the warpgroups meet once a trip, for dS in shared memory."""
+    """Five products per trip, two of them from registers. dQ is added to memory by bulk reductions, while dK runs; the
+    warpgroups meet once a trip, for dS in shared memory."""
     oracle("ptxas"), oracle("nvdisasm")
     variant = backward.Variant(wd.bf16, **options)
     tiles = backward.tile_of("sm_90a", d)
@@ -379,10 +379,12 @@ def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], orac
     found = hopper.static(compiled.asm)
     assert found.spills == 0 and not found.codes
     loop = compiled.asm[compiled.asm.index("$M1:") : compiled.asm.index("$M1_end:")]
-    assert loop.count("commit_group") == 5 and len(re.findall(r"bar\.sync +1, 256", loop)) == 1
-    assert loop.count("red.global.v2.f32.add") == 64 * d // 256 // 2 and "red.global.add" not in loop
+    assert loop.count("wgmma.commit_group") == 5 and len(re.findall(r"bar\.sync +1, 256", loop)) == 1
+    assert loop.count("cp.reduce.async.bulk") == d // 2 // 32 and "red.global" not in loop
+    meeting = re.search(r"bar\.sync +1, 256", loop)
+    assert meeting and loop[: meeting.start()].count("wgmma.commit_group") == 3  # dV has been started
     last = loop.rindex("mma_async")
-    added = loop.index("red.global")
+    added = loop.index("cp.reduce")
     assert last < added and "wait_group.sync.aligned 1;" in re.sub(" +", " ", loop[last:added])
 
 

@@ -61,6 +61,25 @@ def test_rows_into_one_row(dtype: wd.DType, target: str, oracle: Callable[[str],
         agree(kernel, [a, whole(n, dtype, 2)], target, oracle if n == 70 else None)
 
 
+@pytest.mark.parametrize(("n", "together"), [(512, "v4.f32.add"), (514, "v2.f32.add"), (511, "add.f32")])
+def test_neighbours_are_added_by_one_instruction(n: int, together: str, oracle: Callable[[str], str]) -> None:
+    """sm_90a: as many as rows of the array allow, unless what was there is asked for."""
+
+    def kernel_of(asked: bool) -> Any:
+        @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 256, 1)])
+        def kernel(a: wd.Memory[M, N, wd.f32], out: wd.Memory[M, N, wd.f32], old: wd.Memory[M, N, wd.f32]):
+            found = wd.atomic_add(wd.read(a), out)
+            wd.write(found if asked else wd.read(a), old)
+
+        return kernel
+
+    arrays = [whole((5, n), wd.f32, seed) for seed in (1, 2, 3)]
+    agree(kernel_of(False), arrays, "sm_90a", oracle)
+    assert f"red.global.{together}" in kernel_of(False).compile(*arrays, target="sm_90a").asm
+    agree(kernel_of(True), arrays, "sm_90a")
+    assert "atom.global.add.f32" in kernel_of(True).compile(*arrays, target="sm_90a").asm
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [wd.i32, wd.i64, wd.u8], ids=str)
 def test_what_was_there(dtype: wd.DType, target: str) -> None:
