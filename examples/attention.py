@@ -214,7 +214,7 @@ def tile_of(target: str, d: int, masked: bool = False, bits: int = 16) -> tuple[
     if target != "sm_90a":
         return (128, 64), 4
     if d <= 64:
-        return (192, 96 if masked else 128), 3
+        return (192, 96 if masked and bits == 16 else 128), 3
     if bits == 8:
         return (128, 64 if d > 128 else 128), 2
     return (128, 128 if d <= 128 else 64 if masked else 80), 2
