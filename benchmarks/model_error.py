@@ -1,6 +1,6 @@
 """How far the clocks of docs/cycle-model.md are from what a GPU took: every measured case and candidate predicted.
 
-    python benchmarks/model_error.py                                      of results/h200.json, into results/model_error.json
+    python benchmarks/model_error.py                            of results/h200.json; writes results/model_error.json
     python benchmarks/model_error.py SESSION.json --cases "squares bf16" --out FILE
 
 SESSION.json is what `gpu_session.py` writes. Candidates were timed in short bursts of launches, before the power limit
@@ -65,9 +65,8 @@ def rows_of(session: dict[str, Any]) -> Iterator[tuple[str, float, predicted.Row
     for found in session.get("attention", ()):
         seen = timed(found) or [("gradients", found["wavedsl"]["best"])] if "wavedsl" in found else []
         for name, seconds in seen:
-            yield shape_of(found), seconds, predicted.Row(
-                found["case"], tuple(found["size"]), name, partial(attention, found, name)
-            )
+            launch = partial(attention, found, name)
+            yield shape_of(found), seconds, predicted.Row(found["case"], tuple(found["size"]), name, launch)
     bound = {case.name: case for case in gpu_memory_bound.CASES}
     for found in session.get("memory", ()):
         case, size = bound[found["case"]], tuple(found["size"])

@@ -29,7 +29,9 @@ CLOSE = 0.12
         wd.WaveConstraint(M, WM),
     ]
 )
-def stacked(a: wd.Memory[M, K, wd.SHARED, wd.bf16], b: wd.Memory[N, K, wd.SHARED, wd.bf16], c: wd.Memory[M, N, wd.bf16]):
+def stacked(
+    a: wd.Memory[M, K, wd.SHARED, wd.bf16], b: wd.Memory[N, K, wd.SHARED, wd.bf16], c: wd.Memory[M, N, wd.bf16]
+):  # fmt: skip
     """Warpgroups lie along M alone."""
 
     @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
