@@ -1,6 +1,6 @@
 """How far the clocks of docs/cycle-model.md are from what a GPU took: every measured case and candidate predicted.
 
-    python benchmarks/model_error.py                                      of results/h200.json, into results/model_error.json
+    python benchmarks/model_error.py                            of results/h200.json; writes results/model_error.json
     python benchmarks/model_error.py SESSION.json --cases "squares bf16" --out FILE
 
 SESSION.json is what `gpu_session.py` writes. Candidates were timed in short bursts of launches, before the power limit
@@ -65,9 +65,8 @@ def rows_of(session: dict[str, Any]) -> Iterator[tuple[str, float, predicted.Row
     for found in session.get("attention", ()):
         seen = timed(found) or [("gradients", found["wavedsl"]["best"])] if "wavedsl" in found else []
         for name, seconds in seen:
-            yield shape_of(found), seconds, predicted.Row(
-                found["case"], tuple(found["size"]), name, partial(attention, found, name)
-            )
+            launch = partial(attention, found, name)
+            yield shape_of(found), seconds, predicted.Row(found["case"], tuple(found["size"]), name, launch)
     bound = {case.name: case for case in gpu_memory_bound.CASES}
     for found in session.get("memory", ()):
         case, size = bound[found["case"]], tuple(found["size"])
@@ -108,9 +107,17 @@ def cut_names(space: Space, case: Any, size: tuple[int, ...]) -> dict[str, Any]:
     return {work.named(cut) if work.named is not None else str(cut): cut for cut in case.cuts(size)}
 
 
+PRODUCTS = frozenset(case.name for case in gpu_gemm.CASES)
+
+
+def kind_of(case: str) -> str:
+    """products, attention, or memory: what bounds the others."""
+    return "products" if case in PRODUCTS else "attention" if case.startswith("attention") else "memory"
+
+
 def compared(shape: str, seconds: float, row: predicted.Row) -> dict[str, Any]:
     """What was measured and what is predicted of it, in microseconds."""
-    found = {"shape": shape, "what": row.what, "measured": seconds * predicted.SECONDS}
+    found = {"shape": shape, "kind": kind_of(row.case), "what": row.what, "measured": seconds * predicted.SECONDS}
     said = predicted.predicted(row)
     if "failed" in said:
         return {**found, "failed": said["failed"]}
@@ -129,7 +136,7 @@ def by_shape(done: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         likely = min(own, key=lambda row: row["predicted"])
         order = ranks([row["predicted"] for row in own])
         found.append({
-            "shape": shape, "candidates": len(own),
+            "shape": shape, "kind": best["kind"], "candidates": len(own),
             "predicted / measured": statistics.geometric_mean(row["ratio"] for row in own),
             "correlation": spearman(*([row[k] for row in own] for k in ("predicted", "measured"))) if len(own) > 2
             else None,
@@ -142,12 +149,9 @@ def by_shape(done: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def overall(done: Sequence[dict[str, Any]], shapes: Sequence[dict[str, Any]]) -> str:
     """The same in one line per kind of case."""
     lines = []
-    kinds = {"all": lambda name: True, "products": lambda name: name.split(" ")[0] in PRODUCTS,
-             "attention": lambda name: name.startswith("attention")}  # fmt: skip
-    kinds["memory"] = lambda name: not (kinds["products"](name) or kinds["attention"](name))
-    for kind, has in kinds.items():
-        ratios = [row["ratio"] for row in done if "ratio" in row and has(row["shape"])]
-        own = [row for row in shapes if has(row["shape"])]
+    for kind in ("all", "products", "attention", "memory"):
+        ratios = [row["ratio"] for row in done if "ratio" in row and kind in ("all", row["kind"])]
+        own = [row for row in shapes if kind in ("all", row["kind"])]
         if ratios:
             mean = statistics.geometric_mean(ratios)
             spread = [abs(r / mean - 1) for r in ratios]
@@ -158,9 +162,6 @@ def overall(done: Sequence[dict[str, Any]], shapes: Sequence[dict[str, Any]]) ->
     heads = ("cases", "count", "predicted / measured", "least", "most", "mean distance from that", "correlation",
              "best predicted is slower by")  # fmt: skip
     return table(heads, lines)
-
-
-PRODUCTS = ("squares", "depths", "mlp", "fp8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -179,7 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(overall(done, shapes))
     if given.out or given.cases is None:
         path = given.out or record.HERE / "results" / "model_error.json"
-        path.write_text(json.dumps({**record.surroundings(), "shapes": shapes, "rows": done}, indent=1) + "\n")
+        written = {**record.surroundings(), "product": predicted.PRODUCT.name, "shapes": shapes, "rows": done}
+        path.write_text(json.dumps(written, indent=1) + "\n")
     return 0
 
 

@@ -9,10 +9,9 @@ compiled for the chip and replayed by the clocks of docs/cycle-model.md. Beside 
 allows: bytes at the share of the data sheet's bandwidth that kernels reach, operations at the data sheet's dense rate,
 whichever is longer. `of bound` is that over the prediction: 1 is as good as it can be.
 
-The replay takes less optimistic numbers than `wavedsl analyze`: the reachable bandwidth, the latency of memory under
-load, and L2 as fast as A100's; and from the end of a launch to the start of one that waits for it a microsecond passes.
-Launching otherwise, cold code and clocks that fall under load count for nothing, so ratios near 1 say only that the
-kernel's shape does not stand in the way.
+The replay is that of `wavedsl analyze`, at the clock that the power limit leaves a kernel; from the end of a launch to
+the start of one that waits for it a microsecond passes. Launching otherwise and cold code count for nothing. How far
+such predictions are from what was measured, `model_error.py` says.
 """
 
 from __future__ import annotations

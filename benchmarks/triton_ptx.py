@@ -13,7 +13,7 @@ Triton's number is that of its best choice in `triton_cuda.py`: all are clocked 
 that at the row's. A choice that spills registers is left out where ptxas is at hand. Ours is what `matmul` chooses, and
 for attention the best of the blocks of `gpu_attention`. K beyond `LONG` trips is clocked at two lengths and extended
 along their line, for Triton. `without L2` is the same ratio where L2 gives every SM what its port takes: Triton's tiles
-share nothing by multicast, so the assumed rate of L2 (`predicted.L2_RATE`, not published for this chip) decides much.
+share nothing by multicast, so the rate of L2 decides much.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@
 bf16 GEMMs of N x N x N on H100 SXM: the TFLOP/s that the replay predicts for our text, in the best of a few tiles,
 beside the best that others measured with their kernels. The texts are not those that were measured, and boards do not
 keep the clock that the replay takes, so this bounds its error only loosely. `--update` writes the ratios to
-`runtime/emulator/warp_error.py`, which the command line prints beside predictions.
+`runtime/emulator/warp_error.py`, which the command line prints beside predictions, with those of `model_error.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,17 @@ def sensitivity(target: str = "sm_90a", n: int = 4096) -> list[dict[str, Any]]:
     return rows
 
 
+def against_measured() -> dict[str, tuple[float, float]]:
+    """What `model_error.py` has found last: the product, and the ratios that 10 and 90 % of the GEMMs do not exceed."""
+    path = ROOT / "benchmarks" / "results" / "model_error.json"
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text())
+    ratios = sorted(row["ratio"] for row in found["rows"] if "ratio" in row and row["kind"] == "products")
+    low, high = (ratios[int(share * (len(ratios) - 1))] for share in (0.1, 0.9))
+    return {found["product"]: (round(low, 2), round(high, 2))}
+
+
 _ERROR_FILE = '''"""How far the warp replay of PTX is from others. Written by `benchmarks/warp_model.py --update`."""
 
 from __future__ import annotations
@@ -110,12 +122,17 @@ PUBLISHED = {published}
 """Product: lowest and highest of (predicted over best published TFLOP/s) of bf16 GEMMs.
 
 Predicted for our best tile at the table's clock; published for hand-tuned kernels at whatever clock the board kept."""
+MEASURED = {measured}
+"""Product: predicted over measured seconds of our GEMMs, 10 and 90 % of them below (`benchmarks/model_error.py`)."""
 
 
 def error_text() -> str:
     """The errors in one line, to stand beside a prediction."""
-    gemms = ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in PUBLISHED.items())
-    return f"model / published bf16 GEMMs: {{gemms}}; PTX before ptxas; never compared with a chip of ours"
+    rates, times = (
+        ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in x.items()) for x in (PUBLISHED, MEASURED)
+    )
+    measured = f"; model / measured seconds of ours: {{times}}" if times else "; never compared with a chip of ours"
+    return f"model / published bf16 GEMMs: {{rates}}; PTX before ptxas{{measured}}"
 '''
 
 
@@ -136,7 +153,8 @@ def main() -> int:
             products.setdefault(product, []).append(ratio)
         found = ", ".join(f'"{product}": {min(x), max(x)}' for product, x in products.items())
         path = ROOT / "runtime" / "emulator" / "warp_error.py"
-        path.write_text(_ERROR_FILE.format(published="{" + found + "}"), encoding="utf-8")
+        written = _ERROR_FILE.format(published="{" + found + "}", measured=repr(against_measured()).replace("'", '"'))
+        path.write_text(written, encoding="utf-8")
     parts = [{"table": "published", **row} for row in published] + [{"table": "sensitivity", **row} for row in changed]
     print(record.write("warp_model", parts))
     return 0

@@ -50,6 +50,14 @@ class Launch:
     """Compute units at work, on average; None: all."""
 
 
+def sharing(total: int, units: int, rate: float, unit_rate: float) -> float:
+    """Among how many units L2 and memory, which give `rate` bytes per clock, are divided on average of the rounds in
+    which `units` take `total` workgroups. In the last round fewer do, none of which takes more than `unit_rate`."""
+    rounds = -(-total // units)
+    last = max(total - (rounds - 1) * units, min(units, rate / unit_rate))
+    return ((rounds - 1) * units + last) / rounds
+
+
 @dataclass
 class Timing:
     """What a replay found. Clocks are of one compute unit from the first issue to the end of the last wave."""

@@ -13,7 +13,7 @@ import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.target import CHIPS, TARGETS
 from wavedsl.runtime.emulator.cycle_chips import SmModel, model_of
-from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, spread
+from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, sharing, spread
 from wavedsl.runtime.emulator.ptx_gather import entry_registers
 from wavedsl.runtime.emulator.ptx_module import Inst
 from wavedsl.runtime.emulator.ptx_run import Runner
@@ -74,7 +74,10 @@ class Cost:
             self.registers = registers(m.function, self.flow, self.rows, self.effects, most)
         share = -(-self.total // chip.units)
         at_once = resident(self.target, self.registers, m.shared_bytes, m.threads_per_cta)
-        return Launch(share, min(at_once, share), self._memory_share(), self.total / share)
+        missed = self._memory_share()
+        rate = min(chip.l2_rate, chip.dram_rate / missed) if missed else chip.l2_rate
+        used = sharing(self.total, chip.units, rate, chip.unit_rate)
+        return Launch(share, min(at_once, share), missed, used)
 
     def _memory_share(self) -> float:
         """The part of the traffic that must come from memory: every array that is touched once, over all that is

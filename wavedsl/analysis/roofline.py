@@ -449,26 +449,29 @@ def _warps_played(
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
     from wavedsl.analysis.played_warps import PRODUCTS_OF_MATRIX, at_own_clock, play_warps
+    from wavedsl.runtime.emulator.cycle_queue import sharing
     from wavedsl.runtime.emulator.ptx import registers_of
 
     kernel = compiled.kernel_ir
     threads = prod(compiled.block)
     warps = target.occupancy(registers_of(compiled.asm, compiled.name, threads), compiled.shared_bytes, threads)
     launch, group, scale = _launch(issued, chip, residency(warps, issued.waves, target), missing)
-    # While the fullest SM is at work, others run out of it: L2 and memory are for as many as are busy on average.
-    used = issued.groups / launch.groups if launch.groups > 1 else launch.used_units * issued.of_fullest
-    launch = replace(launch, used_units=max(1.0, used))
+    # While the fullest SM is at work, others run out of it.
+    busy = issued.groups / launch.groups if launch.groups > 1 else issued.groups * issued.of_fullest
     group = (group[0] - group[0] % max(1, kernel.cluster), *group[1:])  # the first of its cluster, as `lanes` has it
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
     hidden = hidden_values(compiled, sizes)
 
     def played(sm: Any) -> Played:
-        return play_warps(kernel, machine, launch, hidden, grid, sm, compiled.shared_bytes, group).scaled(scale)
+        rate = min(sm.l2_rate, sm.dram_rate / missing) if missing else sm.l2_rate
+        used = busy if launch.groups == 1 else sharing(issued.groups, chip.units, rate, sm.unit_rate)
+        here = replace(launch, used_units=max(1.0, used))
+        return play_warps(kernel, machine, here, hidden, grid, sm, compiled.shared_bytes, group).scaled(scale)
 
     if model is not None:
         return played(model)
     multiplies = any(op.name in PRODUCTS_OF_MATRIX for op in kernel.body.walk())
-    return at_own_clock(chip, multiplies, used / chip.units, played)
+    return at_own_clock(chip, multiplies, busy / chip.units, played)
 
 
 def _warps(compiled: Any, target: Target) -> int:

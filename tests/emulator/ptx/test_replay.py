@@ -192,8 +192,9 @@ def test_a_product_in_flight_hides_the_latency_of_the_one_before():
 
 def test_narrow_products_wait_for_their_operands_in_shared_memory():
     """64 x 64 x 16: 4 KB per 32 clocks are all that shared memory gives; 64 x 8 x 16: 2304 bytes, 18 clocks for 4."""
-    for n, each in ((64, 32), (8, 18)):
-        assert clocks(groups(False, 64, n), "sm_90a", 4) == pytest.approx(64 * each, abs=60)
+    for n, each in ((64, 32), (8, 18)):  # all in flight: one that is waited for takes longer than these
+        together = groups(False, 64, n).replace("wgmma.wait_group.sync.aligned 1;\n", "")
+        assert clocks(together, "sm_90a", 4) == pytest.approx(64 * each, abs=80)
 
 
 def test_loads_do_not_queue_behind_operands_of_products_to_come():
@@ -243,16 +244,18 @@ mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0;
 
 
 def test_a_phase_is_over_when_its_bytes_have_come():
-    """16 KB over a link of 64 bytes a clock, then latencies: whoever waits goes on then, and does not spin."""
+    """16 KB at an SM's share of L2, then latencies: whoever waits goes on then, and does not spin."""
     chip = SMS["sm_90a"]
+    rate = chip.l2_rate / chip.units
+    assert rate < chip.unit_rate
     found = report(BULK, "sm_90a", 4)
     timing = found.replay(ALONE)
-    least = 16384 / 64 + chip.hit_latency + chip.bulk_latency + chip.signal_latency
+    least = 16384 / rate + chip.hit_latency + chip.bulk_latency + chip.signal_latency
     assert least <= timing.cycles <= least + 80
     assert timing.stalls["mbarrier"] > 0.5 * 4 * least
     assert max(timing.issued.values()) == 4, "four warps, each of which asks once"
     half = report(BULK.replace("16384", "8192"), "sm_90a", 4).replay(ALONE)
-    assert timing.cycles - half.cycles == pytest.approx(8192 / 64, abs=2)
+    assert timing.cycles - half.cycles == pytest.approx(8192 / rate, abs=2)
 
 
 # ---- the launch

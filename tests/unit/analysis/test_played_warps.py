@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
 from wavedsl.runtime.emulator import warp_replay
+from wavedsl.runtime.emulator.cycle_queue import sharing
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
@@ -29,7 +30,9 @@ CLOSE = 0.12
         wd.WaveConstraint(M, WM),
     ]
 )
-def stacked(a: wd.Memory[M, K, wd.SHARED, wd.bf16], b: wd.Memory[N, K, wd.SHARED, wd.bf16], c: wd.Memory[M, N, wd.bf16]):
+def stacked(
+    a: wd.Memory[M, K, wd.SHARED, wd.bf16], b: wd.Memory[N, K, wd.SHARED, wd.bf16], c: wd.Memory[M, N, wd.bf16]
+):  # fmt: skip
     """Warpgroups lie along M alone."""
 
     @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
@@ -193,6 +196,15 @@ def test_a_wave_has_the_tiles_of_its_own_turn(nobody_is_stuck):
         assert any(op.name == "turn.take" for op in made.kernel_ir.body.walk()) == turns
         clocks.append(wd.analyze(made, subs={**size, **tiles}, product="H200").clocks)
     assert clocks[1] == pytest.approx(clocks[0], rel=CLOSE)
+
+
+def test_units_that_are_left_take_no_more_than_a_port():
+    """What a unit waits for memory, summed over rounds: whole rounds share it, the last one fewer, each up to its own
+    rate."""
+    assert sharing(132, 132, 4620.0, 70.7) == 132 and sharing(264, 132, 4620.0, 70.7) == 132
+    assert sharing(150, 132, 2400.0, 60.0) == (132 + 40) / 2  # 18 could have 133 bytes per clock each
+    assert sharing(232, 132, 2400.0, 60.0) == (132 + 100) / 2
+    assert sharing(64, 132, 2400.0, 10.0) == 132
 
 
 def test_the_last_round_shares_l2_with_fewer(nobody_is_stuck):
