@@ -12,8 +12,7 @@ MEASURED = {"H200": (0.72, 0.98)}
 
 def error_text() -> str:
     """The errors in one line, to stand beside a prediction."""
-    rates, times = (
-        ", ".join(f"{product} {a} to {b}" for product, (a, b) in x.items()) for x in (PUBLISHED, MEASURED)
-    )
+    rates = ", ".join(f"{product} {a} to {b}" for product, (a, b) in PUBLISHED.items())
+    times = ", ".join(f"{product} {a} to {b}" for product, (a, b) in MEASURED.items())
     measured = f"; model / measured seconds of ours: {times}" if times else "; never compared with a chip of ours"
     return f"model / published bf16 GEMMs: {rates}; PTX before ptxas{measured}"
