@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
+from wavedsl.codegen.ptx.isa_memory import LEAST_HINTED_COPY
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
 from wavedsl.codegen.ptx.select_entry import special
@@ -331,7 +332,7 @@ def _copy_async(s: Selector, op: Op) -> None:
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
     target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
-    hint = op.attrs.get("cache")
+    hint = op.attrs.get("cache") if bytes_ >= LEAST_HINTED_COPY else None
     policy = cache.policy(s, hint)
     words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global", *cache.copy_words(hint))
     if mask is True:

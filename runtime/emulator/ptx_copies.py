@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.isa_memory import LEAST_HINTED_COPY
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, Window, pick, positions_of
@@ -49,6 +50,8 @@ class AsyncCopies:
             raise CompileError("cp.async copies 4, 8 or 16 bytes")
         if row.mods["cop"] == "cg" and size.value != 16:
             raise CompileError("cp.async.cg copies 16 bytes")
+        if "cache_hint" in row.mods and size.value < LEAST_HINTED_COPY:
+            raise CompileError("cp.async of 4 bytes takes no cache policy: an H200 calls it an illegal instruction")
         width = size.value
         take = inst.args[3] if len(inst.args) > 3 else None
         policy = "cache_hint" in row.mods

@@ -76,7 +76,8 @@ def test_tracks(target: str) -> None:
         found.sort(key=lambda e: e["ts"])
         for first, second in pairwise(found):
             assert first["ts"] + first["dur"] <= second["ts"] + 1e-6, "no two spans of a track overlap"
-        assert all(e["dur"] > 0 for e in found) and found[-1]["ts"] + found[-1]["dur"] <= timing.cycles
+        # Rates make parts of clocks, and what a kernel takes is rounded to whole ones.
+        assert all(e["dur"] > 0 for e in found) and found[-1]["ts"] + found[-1]["dur"] < timing.cycles + 1
         if called[track].startswith(("wave", "warp")):
             assert sum(e["dur"] for e in found) == pytest.approx(found[-1]["ts"] + found[-1]["dur"] - found[0]["ts"])
             waits = [e for e in found if e["cat"] == "wait"]

@@ -201,7 +201,7 @@ def test_asynchronous_copies(bytes_: int) -> None:
         keep = b.cmp("slt", tid, b.param(2))
         # Lanes that do not copy point far outside; their slots become zero.
         source = b.select(keep, at, b.i32(1 << 24))
-        b.copy_async(x, source, at, bytes=bytes_, mask=keep, buffer="t")
+        b.copy_async(x, source, at, bytes=bytes_, mask=keep, buffer="t", cache="keep")
         b.copy_commit()
         b.copy_async(x, at, b.add(at, 1024), bytes=bytes_, imm=1024, buffer="t")
         b.copy_commit()
@@ -220,6 +220,8 @@ def test_asynchronous_copies(bytes_: int) -> None:
     np.testing.assert_array_equal(out[:64, :bytes_], np.where(keep, rows[:64, :bytes_], 0))
     np.testing.assert_array_equal(out[64:128, :bytes_], rows[64:128, :bytes_])
     assert ("cp.async.cg" if bytes_ == 16 else "cp.async.ca") in program.text
+    # An H200 calls copies of 4 bytes with a policy an illegal instruction.
+    assert program.text.count("global.L2::cache_hint") == (bytes_ > 4)
 
 
 @pytest.mark.parametrize(
