@@ -86,7 +86,7 @@ def test_tracks(target: str) -> None:
         elif "matrix unit" in called[track] or "tensor core" in called[track]:
             worked += sum(e["dur"] for e in found)
     most = sum(timing.stalls.get(name, 0) for name in LONG)
-    assert 0.8 * most < waited <= most
+    assert 0.8 * most < waited <= 1.01 * most  # stalls are counted in whole clocks, spans are not
     share = timing.utilisation["mfma" if target.startswith("gfx") else "tensor"]
     assert worked >= 0.99 * share * 4 * timing.cycles > 0
     assert trace["metadata"]["complete"]
