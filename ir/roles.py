@@ -208,9 +208,9 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     last = lasting(low, outlets)
     refused += [f"ordinary stores write to {o.boxes.array} afterwards" for o in outlets if o not in last]
     outlets = last
-    asked = low.choices.bulk_atomics
-    for n in low.graph.all_nodes() if asked is not False else ():
-        if n.op.startswith("atomic_") and (asked or n.id in low.inference.spread):
+    bulk = low.choices.bulk_atomics
+    for n in low.graph.all_nodes() if bulk is not False else ():
+        if n.op.startswith("atomic_") and (bulk or n.id in low.inference.spread):
             reduced = plan_reduction(low, n)
             if isinstance(reduced, Outlet):
                 outlets.append(reduced)
