@@ -1,4 +1,4 @@
-"""Products of f8e5m2 by `mma.sync`: in two halves of f16, for an H200 gave other numbers for what ptxas makes of them."""
+"""Products of f8e5m2 by `mma.sync` are made of f16: an H200 gave other numbers for what ptxas makes of them."""
 
 from __future__ import annotations
 
