@@ -224,6 +224,12 @@ def _table() -> tuple[Mma, ...]:
 MMAS: tuple[Mma, ...] = _table()
 """Every `mma.sync` instruction, dense."""
 
+
+def of_halves(sums: DType) -> Mma:
+    """The product of f16 that is as high and wide as those of bytes, and half as deep."""
+    return next(m for m in MMAS if (m.a_dtype, m.b_dtype, m.d_dtype, m.k) == (dt.f16, dt.f16, sums, 16))
+
+
 MATRIX_MOVES: tuple[MatrixMove, ...] = tuple(
     MatrixMove(
         f"{'stmatrix' if store else 'ldmatrix'}.x{count}{'.trans' if trans else ''}",

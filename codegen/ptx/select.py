@@ -19,6 +19,7 @@ from typing import Any
 from wavedsl.codegen.ptx import select_async, select_bulk, select_entry, select_memory, select_numbers
 from wavedsl.codegen.ptx.isa import Inst, lookup
 from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
+from wavedsl.codegen.ptx.mma import of_halves
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value, counts, source_steps
@@ -437,7 +438,7 @@ def _mma(s: Selector, op: Op) -> None:
     a, b = (_fragment(s, v, wide) for v in op.args[:2])
     c = _fragment(s, op.args[2], wide_result)
     if atom.a_dtype is atom.b_dtype is dt.f8e5m2:
-        s.values[op.result.id] = _product_of_halves(s, a, b, c, atom.acc_dtype.name)
+        s.values[op.result.id] = _product_of_halves(s, a, b, c, atom.acc_dtype)
         return
     d = tuple(s.new("b64" if wide_result else "b32") for _ in c)
     s.out.append(Ins(inst, (d, a, b, c), s.loc))
@@ -452,14 +453,14 @@ without its low byte."""
 
 
 def _product_of_halves(
-    s: Selector, a: Sequence[Reg], b: Sequence[Reg], c: tuple[Reg, ...], sums: str
+    s: Selector, a: Sequence[Reg], b: Sequence[Reg], c: tuple[Reg, ...], sums: dt.DType
 ) -> tuple[Reg, ...]:  # fmt: skip
     """A product of f8e5m2, 32 deep, as two of f16, 16 deep: of the first two of each four bytes, and of the last two.
 
     Hopper has no such instruction (wgmma apart). ptxas does the same with `F2FP.F16.E5M2.UNPACK_B`, but where it takes
     the upper half of a register that it marks for reuse an H200 gave other numbers (docs/unverified.md).
     """
-    inst = lookup(f"mma.sync.aligned.m16n8k16.row.col.{sums}.f16.f16.{sums}", s.target)
+    inst = lookup(of_halves(sums).mnemonic, s.target)
     for pair in E5M2_PAIRS:
         halves = [tuple(s.set("b32", ("prmt", "b32"), r, Imm(0), Imm(pair)) for r in regs) for regs in (a, b)]
         d = tuple(s.new("b32") for _ in c)

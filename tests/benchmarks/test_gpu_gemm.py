@@ -115,7 +115,7 @@ def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_pa
     monkeypatch.setattr(benchmark.kernels, "product", broken)
     both = [benchmark.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: both)
-    def time_of(torch, calls, seconds=None):
+    def time_of(torch, calls, seconds=None, before=0.0):
         for call in calls:
             call()
         return 0.1, "wall"
@@ -150,6 +150,7 @@ def test_as_on_a_gpu(benchmark, capsys, monkeypatch, tmp_path):
     torch = numpy_torch.module()
     monkeypatch.setattr(benchmark, "_torch_with_gpu", lambda: torch)
     monkeypatch.setattr(benchmark, "GRAPH_SECONDS", 1e-4)
+    monkeypatch.setattr(benchmark, "BEFORE", 0.0)
     monkeypatch.setattr(benchmark, "ROTATED_BYTES", 50_000)
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [
         benchmark.Config(64, 64, 1024 // form.dtype.bits, 64, 64), benchmark.Config(64, 1 << 12, 64, 64, 1 << 12),
