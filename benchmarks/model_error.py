@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import os
 import re
@@ -114,7 +115,11 @@ def attention(found: dict[str, Any], way: Any) -> tuple[int, int, str]:
 def cut_names(space: Space, case: Any, size: tuple[int, ...]) -> dict[str, Any]:
     """The cuts of a memory-bound case by the names that a session has for them."""
     work = case.make(space, size)
-    return {work.named(cut) if work.named is not None else str(cut): cut for cut in case.cuts(size)}
+    found: dict[str, Any] = {}
+    for cut in case.cuts(size):
+        with contextlib.suppress(gpu_memory_bound.NoSuchCut):  # a case may have fewer
+            found[work.named(cut) if work.named is not None else str(cut)] = cut
+    return found
 
 
 PRODUCTS = frozenset(case.name for case in gpu_gemm.CASES)
