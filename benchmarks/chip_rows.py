@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 
 from rehearsal import Rehearsal
-from wavedsl.codegen.ptx import isa
+from witnesses import rows
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "ptx_chip.txt"
+TARGET = "sm_90a"
 HINTS = re.compile(r"createpolicy|prefetch|griddepcontrol\.launch_dependents|setmaxnreg")
 """Rows that no result depends on."""
 DOUBTED = re.compile(r"mma\.sync.*e5m2")
@@ -39,12 +41,6 @@ class Texts(Rehearsal):
 
     def _assemble(self, name: str, timed: bool, compiled: Any) -> None:
         self.texts.append(compiled.asm)
-
-
-def rows(text: str) -> set[str]:
-    """Patterns of the rows of a text's instructions."""
-    names = set(re.findall(r"^\s+(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[\w:]+)*)\s*[^\s:.]?.*;", text, re.M))
-    return {isa.lookup(name, "sm_90a").row.pattern for name in names}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import gpu_memory_bound
     import ladder
 
-    texts = Texts("sm_90a")
+    texts = Texts(TARGET)
     gpu_gemm.compile_all((*ladder.LADDER, *gemm_checks.CHECKS), (), texts)
     gpu_attention.compile_all(texts, (), None, False)
     gpu_memory_bound.compile_all(gpu_memory_bound.CASES, texts)
-    seen = set(json.loads(given.fuzz.read_text())["rows"]).union(*map(rows, texts.texts))
+    seen = set(json.loads(given.fuzz.read_text())["rows"]).union(*(rows(text, TARGET) for text in texts.texts))
     executed = sorted(row for row in seen if not HINTS.search(row) and not DOUBTED.search(row))
     OUT.write_text("".join(f"{row}\n" for row in executed))
     print(f"{len(executed)} rows of {len(texts.texts)} texts, {len(texts.failed)} not compiled: {OUT}")

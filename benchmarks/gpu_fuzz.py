@@ -79,9 +79,9 @@ def rounded(program: Any, verdict: Any) -> bool:
 
 def worker(number: int, seeds: Sequence[int], following: Any, folder: Path, emulate: bool, end: float) -> None:
     """Take seeds in turn; a line of JSON per pair. The file `now` says which kernel runs."""
-    import chip_rows
     from generator.check import emulated, verdicts
     from generator.draw import draw
+    from witnesses import rows
 
     now = folder / f"{number}.now"
     with open(folder / f"{number}.jsonl", "a") as out:
@@ -103,7 +103,7 @@ def worker(number: int, seeds: Sequence[int], following: Any, folder: Path, emul
                         row["detail"] = verdict.detail[:600]
                         dead |= "CUDA_ERROR" in verdict.detail
                     elif verdict.kind == "right":
-                        row["rows"] = sorted(set().union(*map(chip_rows.rows, run.texts)))
+                        row["rows"] = sorted(set().union(*(rows(text, target) for text in run.texts)))
                     out.write(json.dumps(row) + "\n")
                     out.flush()
             now.unlink()

@@ -238,6 +238,7 @@ def error_of(space: Space, work: Work) -> float:
 
 def _error_there(work: Work, want: Any) -> float:
     """`error_of` of a result and a reference that lie on the GPU."""
+    assert work.allowed is None, "bounds per element are for references on the host"
     off = (work.result.double() - want).abs()
     allowed = work.tolerance * max(1.0, float(want.abs().max()))
     worst = float(off.max())  # NaN where something was not written

@@ -63,7 +63,7 @@ def mma_options(
             ends = (n, m) if swap else (m, n)
             stored = (node.id, 0 if swap else 1) in operands.makeable
             misfit = async_misfit(atom, sizes, ends, k, a if swap else b, operands.reads, stored)
-            misfit = misfit or _too_wide(atom, partition.waves)
+            misfit = misfit or _too_wide(atom, partition.waves, target)
             if misfit:
                 misfits.append(misfit)
                 continue
@@ -124,12 +124,12 @@ def async_misfit(
     return ""
 
 
-def _too_wide(atom: MmaAtom, waves: int) -> str:
+def _too_wide(atom: MmaAtom, waves: int, target: Target) -> str:
     """Why threads of so many warpgroups cannot hold an instruction's result; empty if they can. ptxas (C7602) asks for
     that many registers of what a thread starts with, before warpgroups that copy give theirs to others."""
     if waves < SHARED_OUT:
         return ""
-    start = REGISTER_FILE // ((waves + 1) * 128) // REGISTER_STEP * REGISTER_STEP
+    start = REGISTER_FILE // ((waves + 1) * target.wave_size) // REGISTER_STEP * REGISTER_STEP
     if atom.d_words + BESIDE_RESULT <= start:
         return ""
     return f"{waves + 1} warpgroups of {start} registers per thread hold no result of {atom.m} x {atom.n}"
