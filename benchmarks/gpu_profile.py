@@ -2,6 +2,7 @@
 
     ncu --clock-control none --set detailed -k regex:KERNEL -s 1 -c 1 python benchmarks/gpu_profile.py gemm 8192
     python benchmarks/gpu_profile.py attention 128 8192 [--causal]         forward, gradients, and cuDNN's
+    python benchmarks/gpu_profile.py memory f32 2048 2048 2048 [--cut 1]   a case of `gpu_memory_bound.py`, and torch's
 
 Products have the tiles of the strategies' plan or those of `--way` (`gpu_power.py --list`). `-s 1` leaves out the first
 launch, whose instructions come from memory.
@@ -49,6 +50,18 @@ def attention(torch: Any, d: int, keys: int, causal: bool) -> list[Callable[[], 
     return [work.forward, *work.steps, cudnn]
 
 
+def memory_bound(torch: Any, name: str, size: Sequence[int], cuts: Sequence[int]) -> list[Callable[[], Any]]:
+    """Our call of a memory-bound case in each of its cuts at these places (none: the first), then torch's."""
+    import gpu_memory_bound
+    from on_gpu import Space
+
+    (case,) = (case for case in gpu_memory_bound.CASES if case.name == name)
+    held = gpu_memory_bound.Held(Space(torch), case, tuple(size))
+    known = case.cuts(held.size)
+    ours = [held.ours(known[place]) for place in cuts] or [held.ours(None)]
+    return [*ours, held.work.calls["torch"]]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
@@ -59,11 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     heads.add_argument("d", type=int)
     heads.add_argument("keys", type=int)
     heads.add_argument("--causal", action="store_true")
+    case = kinds.add_parser("memory")
+    case.add_argument("case")
+    case.add_argument("size", type=int, nargs="+")
+    case.add_argument("--cut", action="append", type=int, default=[], help="place in the case's list of cuts")
     given = parser.parse_args(arguments)
     import torch
 
     if given.kind == "gemm":
         calls = products(torch, given.size, given.way)
+    elif given.kind == "memory":
+        calls = memory_bound(torch, given.case, given.size, given.cut)
     else:
         calls = attention(torch, given.d, given.keys, given.causal)
     for call in calls:
