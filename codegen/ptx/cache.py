@@ -2,7 +2,8 @@
 
 Priorities of the second-level cache are given by a policy register, which loads, stores and bulk copies take alike;
 other asynchronous copies get none (`isa_memory` says why). The first-level cache has modifiers of its own on loads and
-stores; copies of 16 bytes and bulk copies pass it by anyway. What is streamed is read whole, so loads ask L2 for lines of 128 bytes at once.
+stores; copies of 16 bytes and bulk copies pass it by anyway. What is streamed is read whole, so loads ask L2 for lines
+of 128 bytes at once.
 """
 
 from __future__ import annotations

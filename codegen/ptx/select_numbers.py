@@ -404,7 +404,7 @@ def pair_of_8(s: Selector, word: Reg, dtype: DType, pair: int) -> Reg:
     """The first or last two 8-bit floats of a word as f16, exactly, once per word."""
     half = _halves(s, word)[pair]
     words = ("cvt", "rn", "f16x2", f"{dtype.name[2:]}x2")
-    return s.hoisted(("fp8", half.id, dtype.name), half.level, lambda: s.set("b32", words, half))  # type: ignore[no-any-return]
+    return s.hoisted(("fp8", half.id, dtype.name), half.level, lambda: s.set("b32", words, half))
 
 
 def _unpack(s: Selector, op: Op) -> None:

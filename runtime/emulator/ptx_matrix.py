@@ -94,8 +94,8 @@ def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None
     c_parts = inst.args[3].parts if hasattr(inst.args[3], "parts") else (inst.args[3],)
     if what.a_dtype in (dt.f8e4m3, dt.f8e5m2) and _overwrites(inst.args[0].parts, c_parts):
         raise CompileError(
-            "a register of D is one of C in a later place: ptxas adds C to products of 8-bit floats element by element, "
-            "when it has written D there"
+            "a register of D is one of C in a later place, which ptxas reads when it has written D: it adds C to "
+            "products of 8-bit floats element by element"
         )
     wide = what.d_dtype == dt.f64
     view = {dt.f64: np.float64, dt.f32: np.float32, dt.i32: np.int32, dt.f16: np.uint32}[what.d_dtype]
