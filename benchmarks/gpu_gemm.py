@@ -12,8 +12,8 @@ the cases are timed. For each our tiles are chosen by trying `candidates` on the
 output filled with NaN again, agrees with float64 there; one that does not is named, and the run ends with an error. A
 time is that of replays of a CUDA graph whose launches rotate through as many copies of the operands as exceed the L2
 cache several times, per launch. All providers are timed together, in slices of one graph in turn, each as often behind
-every other (`together`): the median of a provider's slices. A rival that cannot be imported or run has no number, and
-the JSON says why.
+every other (`together`): the mean of a provider's slices, a quarter at each end left out. A rival that cannot be
+imported or run has no number, and the JSON says why.
 
 The table comes last; beside it are written results/gpu_gemm.json, with machine, driver and versions, and a plot of the
 rates. A check or case that fails, hangs or kills the context is a row that says so, and the next one runs (`units`).
@@ -55,7 +55,7 @@ ROTATED_BYTES = 512 << 20
 GRAPH_SECONDS, REPLAYS, SETTLING = 0.02, 10, 3
 """A graph holds launches for about so long: a slice. Where one provider is timed alone, the median is over so many
 replays, without the first ones, in which the chip's clock settles."""
-WARM, SLICES = 0.5, 8
+WARM, SLICES = 0.5, 20
 """Seconds for which our finalists take slices before rivals join, and slices of each provider then, at least."""
 
 # --------------------------------------------------------------------------------------------------------------- cases
@@ -268,12 +268,12 @@ def sound(held: Held, bind: Bind) -> dict[str, Any]:
 def together(held: Held, finalists: Mapping[str, Bind], rivals: Mapping[str, Bind]) -> dict[str, Any]:
     """Seconds of each provider in each of its slices, all of them in turn.
 
-    What a GPU at its power limit gives a provider depends on what ran before: its clock overshoots for a second after
-    load has begun or changed. So nobody has a turn of seconds. First our finalists take slices for WARM seconds, which
-    brings the chip to its limit and, in the later half, says which of them is ours. Then that one and the rivals take
-    slices in the orders of `balanced`, SLICES each or more. A slice is shorter than the limit takes to act, so heat,
-    voltage and clock are those of all providers' mean power, and the same for each. What one gains at the limit by
-    taking less power than the others is not seen here; `gpu_power` shows it.
+    A GPU at its power limit changes its clock by steps of 1 to 3 % every few slices, looking for the limit, and at
+    first overshoots for half a second. So nobody has a turn of seconds. First our finalists take slices for WARM
+    seconds, which brings the chip to its limit and, in the later half, says which of them is ours. Then that one and
+    the rivals take slices in the orders of `balanced`, SLICES each or more: whatever the clock does, it does to all of
+    them, and `middle` of many slices levels its steps. A clock that follows all providers' mean power does not show
+    what one would gain at the limit, alone, by taking less power than the others; `gpu_power` does.
     """
     torch = held.space.torch
     made = {name: repeated(torch, held.products.calls(bind)) for name, bind in {**finalists, **rivals}.items()}
@@ -285,7 +285,7 @@ def together(held: Held, finalists: Mapping[str, Bind], rivals: Mapping[str, Bin
             lasting[name].append(made[name][0]())
         if torch is None or time.perf_counter() - started >= WARM:
             break
-    settled = {name: statistics.median(times[len(times) // 2 :]) for name, times in lasting.items()}
+    settled = {name: middle(times[len(times) // 2 :]) for name, times in lasting.items()}
     best = min(settled, key=settled.__getitem__)
     orders = balanced([best, *rivals])
     slices: dict[str, list[float]] = {name: [] for name in (best, *rivals)}
@@ -294,6 +294,12 @@ def together(held: Held, finalists: Mapping[str, Bind], rivals: Mapping[str, Bin
             for name in order:
                 slices[name].append(made[name][0]())
     return {"best": best, "lasting": settled, "slices": slices, "clock": made[best][1]}
+
+
+def middle(times: Sequence[float]) -> float:
+    """The mean of the middle half. (A median would be one of a few steps of the clock.)"""
+    cut = len(times) // 4
+    return statistics.mean(sorted(times)[cut : len(times) - cut])
 
 
 def balanced(names: Sequence[str]) -> list[list[str]]:
@@ -378,7 +384,7 @@ def run_case(
     best = row["tiles"] = seen["best"]
     row["error"], row["lasting"], row["clock"] = tries[best]["error"], seen["lasting"], seen["clock"]
     row["slices"] = {units.OURS if name == best else name: times for name, times in seen["slices"].items()}
-    row["seconds"] = {name: statistics.median(times) for name, times in row["slices"].items()}
+    row["seconds"] = {name: middle(times) for name, times in row["slices"].items()}
     row["roofline"] = roofline_seconds(product, form, size)
     return {**row, **judged(case, row)}
 

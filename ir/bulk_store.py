@@ -43,7 +43,6 @@ PANEL_BYTES = 8192
 BUFFER = "results"
 BUFFERS = 2
 """Panels of a wave that may be on their way, where there is no room for all."""
-MOST_BUFFERS = 2
 
 
 @dataclass
@@ -148,14 +147,20 @@ def _not_negative(x: Node | None) -> bool:
     return x.op == "maximum" and any(_not_negative(part) for part in x.inputs)
 
 
-def reserve(low: Lowering, outlets: list[Outlet]) -> None:
-    """Buffers in shared memory; all writes use the same."""
+def panel_count(low: Lowering, outlet: Outlet) -> int:
+    """Panels of a wave's tile."""
+    height, width = (outlet.tile.place.extents[d] for d in (outlet.across, outlet.along))
+    return -(-low.plans[outlet.across].wave // height) * -(-low.plans[outlet.along].wave // width)
+
+
+def reserve(low: Lowering, outlets: list[Outlet], buffers: int = BUFFERS) -> None:
+    """Buffers in shared memory, so many for each wave; all writes use the same."""
     if not outlets:
         return
     low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
     most = max(o.tile.place.bytes for o in outlets)
     for o in outlets:
-        o.offset, o.slot_bytes, o.buffers = low.shared_top, most, MOST_BUFFERS
+        o.offset, o.slot_bytes, o.buffers = low.shared_top, most, buffers
     size = outlets[0].wave_bytes * low.partition.waves * low.strategy.teams
     low.kernel.shared_names[BUFFER] = (low.shared_top, size)
     low.shared_top += size

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import json
 import math
-import statistics
 import sys
 import types
 from collections import Counter
@@ -57,8 +56,7 @@ def test_every_check_and_case_on_the_emulator(benchmark, capsys, tmp_path):
 
 @pytest.mark.exhaustive
 def test_kernels_are_right_on_the_32_lane_path(benchmark, tmp_path):
-    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong",
-              "dependent")
+    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong", "dependent")
     checks = [c.name for c in benchmark.CHECKS if not any(word in c.name for word in hopper)]
     assert benchmark.main(["--tiny", "sm_80", "--out", str(tmp_path), "--cases", "--checks", *checks]) == 0
 
@@ -118,6 +116,7 @@ def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_pa
     monkeypatch.setattr(benchmark.kernels, "product", broken)
     both = [benchmark.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: both)
+
     def time_of(torch, calls, seconds=None):
         for call in calls:
             call()
@@ -175,7 +174,9 @@ def test_as_on_a_gpu(benchmark, capsys, monkeypatch, tmp_path):
         assert "Error" in row["tried"]["64x4096x64/64x4096"]  # what does not fit is left out, and said
         assert row["of_cublas"] == 1.0 and row["of_triton"] is None and 0 < row["of_roofline"] < 1
         assert row["reached"] is True
-        assert {name: len(times) for name, times in row["slices"].items()} == {"wavedsl": 8, "cublas": 8}
+        assert {name: len(times) for name, times in row["slices"].items()} == dict.fromkeys(
+            ("wavedsl", "cublas"), benchmark.SLICES
+        )
     assert {graph.replays for graph in torch.graphs} >= {benchmark.REPLAYS + 1, benchmark.SLICES}
     said = capsys.readouterr().out
     assert "depths: geometric mean of the ratios to cuBLAS 1.000, asked for 1.0" in said
@@ -213,8 +214,9 @@ def test_providers_are_timed_in_turns(benchmark, monkeypatch):
     assert found["best"] == "second" and set(found["lasting"]) == {"first", "second"}
     behind = ran[ran.index("rival") - 1 :] if ran[ran.index("rival") - 1] == "second" else ran[ran.index("rival") :]
     assert "first" not in behind[1:] and behind.count("rival") == behind.count("second") == benchmark.SLICES
-    ours, theirs = (statistics.median(found["slices"][name]) for name in ("second", "rival"))
+    ours, theirs = (benchmark.middle(found["slices"][name]) for name in ("second", "rival"))
     assert abs(ours / theirs - 1) < 0.001
+    assert benchmark.middle([9.0, 1.0, 2.0, 4.0, 0.0]) == 7 / 3
 
 
 @pytest.mark.parametrize(
