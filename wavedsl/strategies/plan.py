@@ -445,7 +445,7 @@ def _by_warpgroups(
         plan.launches.append(Launch(first, (*operands, sums)))
         plan.launches.append(Launch(kernels.added(form, cut.parts, plan.asked), (sums, c, *factors)))
         return
-    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked)
+    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True)
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 

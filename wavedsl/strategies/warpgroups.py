@@ -41,6 +41,9 @@ MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
 """Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
+PARTS_GAIN = 0.9
+"""Share of the clocks of K in one part that several must be estimated to take at most, unless memory takes half of them
+or more. (On an H200 two parts of 512 x 4096 x 14336, estimated at 0.94, took 1.1 times as long.)"""
 APART_GAIN = 0.9
 """Share of the clocks of one launch that two must be estimated to take at most: a call of two costs the host more."""
 NEAR = 0.25
@@ -116,7 +119,15 @@ def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1)
 
 @functools.lru_cache(maxsize=4096)
 def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -> Cut:
-    best = min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
+    def worth(x: Cut) -> tuple[float, int]:
+        items = ceil(sizes[0] / x.tile[0]) * ceil(sizes[1] / x.tile[1]) * x.parts
+        return x.clocks, -min(rates.units, items) if min(sizes[:2]) > ROWS else 0
+
+    found = list(_cuts(form, sizes, rates))
+    best = min(found, key=worth)
+    whole = min((x for x in found if x.parts == 1), key=worth)
+    if best.clocks > max(PARTS_GAIN * whole.clocks, 2 * sum(memory_clocks(form, sizes, rates))):
+        best = whole
     apart = min(_cuts_apart(form, sizes, rates), key=lambda x: x.clocks, default=best) if launches > 1 else best
     return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
@@ -193,7 +204,7 @@ def estimated(
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
     asked = staged - pair / 2  # two workgroups side by side share a tile
     unit, latency = rates.unit, rates.latency
-    read, written = (m + n) * k * size / rates.memory, m * n * form.out.bits / 8 / rates.memory
+    read, written = memory_clocks(form, sizes, rates)
     trips = ceil(k * size / step / parts)
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
@@ -212,6 +223,12 @@ def estimated(
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
+
+
+def memory_clocks(form: Form, sizes: Sequence[int], rates: Rates) -> tuple[float, float]:
+    """Clocks that memory takes to bring the operands once, and to take the result."""
+    m, n, k = sizes
+    return (m + n) * k * form.dtype.bits / 8 / rates.memory, m * n * form.out.bits / 8 / rates.memory
 
 
 def products(instructions: float, columns: int, staged: float) -> float:
