@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from wavedsl.ir.body_stages import (
@@ -204,7 +204,7 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
         known.append((edges, found))
         if found is None:
             return None
-    for basis, more in attempts:
+    for basis, more in attempts + [([*e, *in_turn(work)], m) for e, m in attempts if in_turn(work)]:
         wanted = [*basis, *more]
         found = next((schedule for same, schedule in known if same == wanted), None)
         if found is None and all(same != wanted for same, _ in known):
@@ -222,6 +222,15 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
             continue
         return _Choice(found, *aligned, wanted)
     return None
+
+
+def in_turn(work: _Work) -> list[SchedEdge]:
+    """Edges that keep products in their order, a unit's next right behind the one before: a wish where they fill the
+    unit, since one that starts early, and waits for the rest, leaves no trip that holds them all."""
+    steps = work.of_kinds("mma")
+    ticks = {i: max((c for _, c in work.nodes[i].resources), default=1) for i in steps}
+    edges = [SchedEdge(a, b, ticks[a], 0) for a, b in pairwise(steps)]
+    return [*edges, SchedEdge(steps[-1], steps[0], ticks[steps[-1]], 1)] if edges else []
 
 
 def _attempts(work: _Work, ahead: int, batch: int) -> list[tuple[list[SchedEdge], list[SchedEdge]]]:
