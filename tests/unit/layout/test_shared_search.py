@@ -88,9 +88,7 @@ def test_sm_80_operands_are_free_of_conflicts_with_ldmatrix(chip: SimpleNamespac
 
 
 @pytest.mark.parametrize("rows", ["l2 l3 l4", "l2 l3 l4 e1"])
-def test_lanes_that_read_half_a_row_side_by_side_take_turns_with_the_next_row(
-    chip: SimpleNamespace, rows: str
-) -> None:
+def test_lanes_that_read_half_a_row_side_by_side_take_turns_with_the_next_row(chip: SimpleNamespace, rows: str) -> None:
     """f64 by 16-byte words, four lanes along K: what eight lanes read together are halves of two rows of 128 bytes."""
     count = len(rows.split())
     fragment = spec(M=f"{rows} r1", K="e0 l0 l1 r0")
