@@ -216,3 +216,17 @@ def test_f64_takes_the_chips_own_instructions(size, tile, b_rows):
     assert set(re.findall(r"mma\.sync\.aligned\.(\w+)", made.asm)) == {"m16n8k8"}
     assert report.bank_conflicts == 0
     np.testing.assert_allclose(c, a @ b.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("alpha", [1.0, -2.0])
+def test_f64_is_multiplied_by_alpha_only_where_it_is_not_1(alpha, beta):
+    """Multiplications of f64 wait for the matrix unit, in which other waves' products are made."""
+    random = np.random.default_rng(0)
+    a, b, c = (random.standard_normal(size) for size in ((70, 40), (50, 40), (70, 50)))
+    want = alpha * (a @ b.T) + beta * c
+    (launch,) = plan_gemm(a, b, c, alpha=alpha, beta=beta, transpose_b=True, product=H200).launches
+    made = launch.kernel.compile(*launch.arguments, target="sm_90a")
+    made.emulate(*launch.arguments)
+    assert ("mul.rn.f64" in made.asm) == (alpha != 1)
+    np.testing.assert_allclose(c, want, atol=1e-12)
