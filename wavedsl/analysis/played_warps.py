@@ -424,7 +424,7 @@ def sm_of(product: Product, clock: float | None = None) -> SmModel | None:
 
 
 def power_of_products(kernel: Kernel, product: Product) -> float:
-    """What a clock of the tensor cores takes of the product's power limit in this kernel, as a share of what it takes at
+    """What a clock of the tensor cores takes of the product's power limit in this kernel, as a share of what it is at
     `PowerLimit.full`; 0 where they have nothing to do."""
     atoms = [op.attrs["atom"] for op in kernel.body.walk() if op.name in PRODUCTS_OF_MATRIX]
     doubles = 1.0 if product.power is None else product.power.doubles
