@@ -76,8 +76,6 @@ def mma_options(
         amd = target.vendor == "amd"  # NVIDIA's lanes hold two neighbours along N, and load rows of A by eights
         if amd and ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
             atom = in_runs(atom, bits)
-        if not amd:
-            atom = neighbours_first(atom)
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = leading_elements(d.get(contiguous, ""))
@@ -175,17 +173,6 @@ def in_runs(atom: MmaAtom, bits: int) -> MmaAtom:
     rows = atom.a["M"].split()
     a, d = ({**strings, "M": " ".join(x[i] for i in order)} for strings, x in ((atom.a, rows), (atom.d, sources)))
     return replace(atom, a=a, d=d)
-
-
-@functools.cache
-def neighbours_first(atom: MmaAtom) -> MmaAtom:
-    """An instruction of f64 with K renumbered, alike in A and B, so that the elements of K that a lane holds are
-    neighbours in memory: a lane's columns of B are then whole 16-byte words, in the registers' order."""
-    if atom.a_dtype is not dt.f64 or atom.asynchronous or atom.instruction == "fma":
-        return atom
-    order = sorted(range(len(atom.b["K"].split())), key=lambda i: not atom.b["K"].split()[i].startswith("e"))
-    a, b = ({**x, "K": " ".join(x["K"].split()[i] for i in order)} for x in (atom.a, atom.b))
-    return replace(atom, a=a, b=b)
 
 
 @functools.cache

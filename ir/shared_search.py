@@ -249,8 +249,7 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
     Dense rows; one XOR term; padded pitches and permuted orders; two XOR terms. Rows that are no power of two are cut
     into panels that are.
     """
-    mechanisms = dict.fromkeys(a.mechanism for a in accesses)
-    used = [MECHANISMS[name] for name in mechanisms]
+    used = [MECHANISMS[name] for name in dict.fromkeys(a.mechanism for a in accesses)]
     granule = max((m.granule for m in used), default=1)
     allowed = [m.xors for m in used if m.xors is not None]
     dims = tuple(extents.items())
@@ -273,7 +272,6 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         return [swizzled, dense]
     natural = place(_base(dims, elsize, row, ()))
     spread = [s for s in map(_spread, accesses) if s]
-    beside = [s for a in accesses if (s := _beside(a, inner))] if any("cp_async" in m for m in mechanisms) else []
     plain: list[Place] = [natural]
     single: list[Place] = []
     other: list[Place] = []
@@ -289,8 +287,6 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         chunks = [((LINE - m, m, s),) for m in spread for s in range(max(first - m, LINE - m), first - m + 3)]
         single += [natural.varied(xor=x) for x in singles]
         other += [natural.varied(xor=x) for x in chunks if legal(x)]
-        blocks = [((LINE_32 - m, m, max(first, LINE_32) - m),) for m in beside]
-        other += [natural.varied(xor=x) for x in blocks if legal(x)]
         double += [natural.varied(xor=x) for x in pairs]
         for order in orders:
             if elsize << _run(order) >= min(granule, row):
@@ -308,21 +304,6 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
 
 LINE = 8
 """Address bits of what 64 banks hold side by side."""
-
-
-LINE_32 = 7
-"""The same of 32 banks."""
-
-
-def _beside(access: SharedAccess, dim: str) -> int:
-    """Bit of an address up to which lanes read neighbouring chunks of 16 bytes along `dim`, the contiguous one, where
-    that is less than all banks: what the next row adds must lie above it. 0 for other accesses."""
-    fragment = access.fragment
-    if access.kind != "read" or fragment is None:
-        return 0
-    inner = fragment.inner if isinstance(fragment, Layout) else fragment
-    bits = 4 + sum(1 for c in inner.only("l").coordinate_columns(dim) if c)
-    return bits if 4 < bits < LINE_32 else 0
 
 
 def _spread(access: SharedAccess) -> int:

@@ -87,20 +87,6 @@ def test_sm_80_operands_are_free_of_conflicts_with_ldmatrix(chip: SimpleNamespac
         assert choice.accesses[0].cycles == (4,) and choice.accesses[1].cycles == (4,)
 
 
-@pytest.mark.parametrize("rows", ["l2 l3 l4", "l2 l3 l4 e1"])
-def test_lanes_that_read_half_a_row_side_by_side_take_turns_with_the_next_row(chip: SimpleNamespace, rows: str) -> None:
-    """f64 by 16-byte words, four lanes along K: what eight lanes read together are halves of two rows of 128 bytes."""
-    count = len(rows.split())
-    fragment = spec(M=f"{rows} r1", K="e0 l0 l1 r0")
-    copy = spec(K="e0 l0 l1 l2", M=" ".join(["l3", "l4", *(f"r{i}" for i in range(count - 1))]))
-    accesses = [
-        SharedAccess("fragments", "read", fragment, waves=4, atoms=chip.vectors),
-        SharedAccess("copy", "write", copy, waves=4, atoms=chip.vectors, mechanism="cp_async16"),
-    ]
-    choice = choose_place({"M": 2 << count, "K": 16}, 8, accesses, **chip.sm_80)
-    assert choice.place.xor == ((1, 6, 1),) and choice.place.bytes == (2 << count) * 128 and choice.conflict_free
-
-
 def test_tma_and_wgmma_accept_only_their_swizzles(chip: SimpleNamespace) -> None:
     both = [SharedAccess("a", "read", None, mechanism="wgmma"), SharedAccess("a", "write", None, mechanism="tma")]
     narrow = choose_place({"M": 128, "K": 64}, 2, both, **chip.sm_80)
