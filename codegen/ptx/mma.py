@@ -202,8 +202,8 @@ def _table() -> tuple[Mma, ...]:
         _mma(16, 8, 8, dt.tf32, dt.tf32, dt.f32, _32_K8, "m16n8k8.tf32"),
         _mma(16, 8, 4, dt.tf32, dt.tf32, dt.f32, _32_K4, "m16n8k4.tf32"),
         _mma(8, 8, 4, dt.f64, dt.f64, dt.f64, _F64_884, "m8n8k4.f64", _D_884),
-        _mma(16, 8, 4, dt.f64, dt.f64, dt.f64, _32_K4, "m16n8k4.f64", _D, 90, (7, 8), _F64_RATE),
         _mma(16, 8, 8, dt.f64, dt.f64, dt.f64, _32_K8, "m16n8k8.f64", _D, 90, (7, 8), _F64_RATE),
+        _mma(16, 8, 4, dt.f64, dt.f64, dt.f64, _32_K4, "m16n8k4.f64", _D, 90, (7, 8), _F64_RATE),
         _mma(16, 8, 16, dt.f64, dt.f64, dt.f64, _32_K16, "m16n8k16.f64", _D, 90, (7, 8), _F64_RATE),
     ]
     for a in (dt.i8, dt.u8):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import ceil, prod
 
@@ -14,6 +15,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.plan import depth_of, waves_of
 from wavedsl.strategies.warpgroups import MOST_APART, _tiles, best_cut, cuts, suits
 
 BF16 = Form(wd.bf16, wd.bf16, True)
@@ -219,14 +221,36 @@ def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
     assert made.kernel_ir.cluster == cluster
 
 
-def test_f64_takes_the_chips_own_instructions_in_small_tiles():
-    """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's."""
-    tiles = choose_tiles("wave_parallel", GemmShape(2048, 2048, 2048, wd.f64), H200)
-    assert (tiles.tile_m, tiles.tile_n, tiles.pipeline_stages) == (64, 64, 4)
-    form = Form(wd.f64, wd.f64, True)
+@pytest.mark.parametrize("b_rows", [True, False])
+@pytest.mark.parametrize(
+    ("size", "tile"), [((2048, 2048, 2048), (64, 128, 16, 3)), ((512, 1024, 512), (64, 64, 16, 4))]
+)
+def test_f64_takes_the_chips_own_instructions(size, tile, b_rows):
+    """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's, 8 of K deep; large
+    tiles where every unit has two of them, and no bank conflicts: the chip's copies and reads are free of them."""
+    tiles = choose_tiles("wave_parallel", GemmShape(*size, wd.f64), H200)
+    assert (tiles.tile_m, tiles.tile_n, depth_of(tiles, Form(wd.f64, wd.f64)), tiles.pipeline_stages) == tile
+    form = Form(wd.f64, wd.f64, b_rows)
     random = np.random.default_rng(0)
-    a, b, c = random.standard_normal((70, 36)), random.standard_normal((50, 36)), np.full((70, 50), np.nan)
-    made = kernels.tiled(form, (64, 64, 8), (2, 2, 1), 4).compile(a, b, c, 1.0, 0.0, target="sm_90a")
-    made.emulate(a, b, c, 1.0, 0.0)
-    assert "m16n8k4" in made.asm and "m8n8k4" not in made.asm
+    a, b, c = random.standard_normal((70, 116)), random.standard_normal((150, 116)), np.full((70, 150), np.nan)
+    given = b if b_rows else b.T.copy()
+    waves = *waves_of(tiles, form, H200), 1
+    made = kernels.tiled(form, tile[:3], waves, tile[3], split=1).compile(a, given, c, 1.0, 0.0, target="sm_90a")
+    report = made.emulate(a, given, c, 1.0, 0.0)
+    assert set(re.findall(r"mma\.sync\.aligned\.(\w+)", made.asm)) == {"m16n8k8"}
+    assert report.bank_conflicts == 0
     np.testing.assert_allclose(c, a @ b.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("alpha", [1.0, -2.0])
+def test_f64_is_multiplied_by_alpha_only_where_it_is_not_1(alpha, beta):
+    """Multiplications of f64 wait for the matrix unit, in which other waves' products are made."""
+    random = np.random.default_rng(0)
+    a, b, c = (random.standard_normal(size) for size in ((70, 40), (50, 40), (70, 50)))
+    want = alpha * (a @ b.T) + beta * c
+    (launch,) = plan_gemm(a, b, c, alpha=alpha, beta=beta, transpose_b=True, product=H200).launches
+    made = launch.kernel.compile(*launch.arguments, target="sm_90a")
+    made.emulate(*launch.arguments)
+    assert ("mul.rn.f64" in made.asm) == (alpha != 1)
+    np.testing.assert_allclose(c, want, atol=1e-12)

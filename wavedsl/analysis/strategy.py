@@ -44,6 +44,8 @@ VECTOR_BYTES = 16
 LARGE = {"amd": ((256, 256), (256, 128), (128, 128)), "nvidia": ((128, 256), (128, 128))}
 """Tiles whose operands shared memory feeds to the matrix units as fast as they multiply, by vendor, the best first. How
 deep their pipeline is, the compiler decides (`pipeline_stages` 0)."""
+NEAR = 0.97
+"""Share of busy units that is as good as all."""
 TAIL = 0.8
 """Share of busy units over all rounds below which equal shares of K steps, or smaller tiles, beat whole tiles."""
 
@@ -154,7 +156,8 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     doubles = shape.dtype.bits == 64 and product is not None and shape.dtype.name in product.matrix
     if strategy in ("wave_parallel", "auto") and doubles and min(m, n) >= 64:
         # Few bytes feed many clocks of the matrix units: workgroups that reside together hide each other's barriers.
-        return _tiles(64, 64, min(4 * width, k), 4, width, 3)
+        assert product is not None
+        return _of_doubles(shape, product, width)
     if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
         tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
         chosen = _tiles(tile_m, tile_n, min(4 * width, k), 2, width, 2)
@@ -166,6 +169,28 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     if strategy == "stream":
         return TileChoice(1, 64 * width, 1, 1, 1, 1, width, 0)
     raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of auto, {', '.join(STRATEGIES)}")
+
+
+DOUBLES = ((64, 128, 3), (64, 64, 4))
+"""Tiles of f64 for matrix units that a chip has for it, and slots of their rings, the best first: waves of 32 x 64 read
+three quarters of what those of 32 x 32 read for a product, and their sums leave two workgroups room on a unit."""
+DOUBLES_K = 16
+"""Elements of K per step: rows of a line, and two halves, of which one is read while the other one is multiplied."""
+TOGETHER = 2
+"""Workgroups on a unit that hide each other's beginnings and ends."""
+
+
+def _of_doubles(shape: GemmShape, product: Product, width: int) -> TileChoice:
+    """The first of `DOUBLES` that gives every unit `TOGETHER` tiles and keeps about as many units busy as the smallest
+    does; else the smallest."""
+    m, n, units = shape.m, shape.n, product.units
+    counts = [ceil(m / rows) * ceil(n / columns) for rows, columns, _ in DOUBLES]
+    busy = [
+        m * n / (rows * columns * ceil(count / units) * units) for (rows, columns, _), count in zip(DOUBLES, counts)
+    ]
+    fits = (i for i, count in enumerate(counts) if count >= TOGETHER * units and busy[i] >= NEAR * busy[-1])
+    rows, columns, stages = DOUBLES[next(fits, len(DOUBLES) - 1)]
+    return TileChoice(rows, columns, min(DOUBLES_K, shape.k), stages, 2, 2, width, stages - 1)
 
 
 def _large(shape: GemmShape, product: Product) -> tuple[int, int] | None:

@@ -28,6 +28,8 @@ class Form:
     out: DType
     b_rows: bool = False
     beta: bool = False
+    scaled: bool = True
+    """Whether alpha is anything but 1."""
 
     @property
     def sums(self) -> DType:
@@ -57,7 +59,7 @@ UNASKED = Asked()
 
 def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any, asked: Asked = UNASKED) -> None:
     """alpha * product + beta * C in the accumulator's dtype, rounded once."""
-    scaled = product * alpha
+    scaled = product * alpha if form.scaled else product
     if form.beta:
         scaled = wd.fma(wd.cast(wd.read(c, cache=asked.c), form.sums), beta, scaled)
     wd.write(wd.cast(scaled, form.out), c, cache=asked.c)

@@ -131,6 +131,8 @@ def plan_gemm(
     if strategy not in GEMM_STRATEGIES:
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     form, (m, n, k) = problem(a, b, c, beta, transpose_b)
+    if form.sums.bits == 64:  # multiplications of f64 wait for other waves' matrix instructions on the same pipe
+        form = replace(form, scaled=alpha != 1)
     chip = chip_of(product, a, b, c)
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
