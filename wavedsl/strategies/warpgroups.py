@@ -31,6 +31,9 @@ DEPTH = 32
 """Bytes of K of one instruction."""
 STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
+LONG_STEP = 256
+"""Bytes of K per trip of few rows, whose rows of B are runs of memory: two neighbouring boxes, one behind the other. An
+H200 brings 134 MB in boxes of 64 rows by 128 bytes in 35.3 to 36.1 us, by two such in 34.2, by eight in 34.1."""
 WIDTHS = tuple(range(256, 63, -16))
 """Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
 THREE = 192
@@ -132,9 +135,11 @@ def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -
     return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
-def span(form: Form, k: int) -> int:
-    """Bytes of K per trip: no more than a swizzle that holds all of it."""
-    return min(STEP, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
+def span(form: Form, sizes: Sequence[int]) -> int:
+    """Bytes of K per trip: no more than a swizzle that holds all of it, or two swizzles for few rows."""
+    m, n, k = sizes
+    most = LONG_STEP if min(m, n) <= ROWS and form.b_rows else STEP
+    return min(most, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
 
 
 def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Iterator[Cut]:
@@ -146,23 +151,25 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> 
 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
-    depth = span(form, k) * 8 // form.dtype.bits
+    depth = span(form, sizes) * 8 // form.dtype.bits
     trips = ceil(k / depth)
+    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
     for tile, waves in _tiles(m, n):
         if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
-            if parts == 1 or trips // parts >= LEAST_TRIPS:
+            if parts == 1 or trips // parts >= least:
                 yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
 
 
 def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
     m, n, k = sizes
-    depth = span(form, k) * 8 // form.dtype.bits
+    depth = span(form, sizes) * 8 // form.dtype.bits
+    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
     for tile, waves in _tiles(m, n):
-        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // depth // LEAST_TRIPS)
+        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // least)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
         if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
@@ -193,7 +200,7 @@ def estimated(
 ) -> float:  # fmt: skip
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
-    size, step = form.dtype.bits / 8, span(form, k)
+    size, step = form.dtype.bits / 8, span(form, sizes)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
     used = min(rates.units, items)
@@ -202,7 +209,7 @@ def estimated(
     instructions = tile[0] * tile[1] // (ROWS * columns) * (step / DEPTH)
     staged = (tile[0] + tile[1]) * step
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
-    asked = staged - pair / 2  # two workgroups side by side share a tile
+    asked = staged - pair / 2  # two workgroups side by side share a tile, in a cluster or as they come (`kernels.parts`)
     unit, latency = rates.unit, rates.latency
     read, written = memory_clocks(form, sizes, rates)
     trips = ceil(k * size / step / parts)
