@@ -14,6 +14,7 @@ from __future__ import annotations
 from wavedsl.ir.dtypes import f32, tf32
 from wavedsl.ir.graph import Graph, Node, ValueType
 from wavedsl.ir.graph_copy import Copy, copied
+from wavedsl.ir.lower_cast import HIGH, LOW
 from wavedsl.ir.target import Target
 
 
@@ -65,18 +66,19 @@ class _Products:
         return copy.same(n, (a, b, *addend), attrs=attrs)
 
     def split(self, copy: Copy, x: Node, remainder: bool = True) -> tuple[Node, Node]:
-        """(the operand rounded to tf32, what that leaves rounded to tf32). Without a remainder the same twice."""
+        """(the operand rounded to tf32, what that leaves, to 11 bits). Without a remainder the same twice."""
         key = (id(copy.region), 2 * x.id + remainder)
         found = self.parts.get(key)
         if found is not None:
             return found
         narrow = ValueType(x.dims, tf32)
-        high = copy.add("cast", (x,), {"dtype": tf32}, narrow, x.loc)
+        how = {"rounding": HIGH} if remainder else {}
+        high = copy.add("cast", (x,), {"dtype": tf32, **how}, narrow, x.loc)
         low = high
         if remainder:
             wide = copy.add("cast", (high,), {"dtype": f32}, x.type, x.loc)
             rest = copy.add("sub", (x, wide), {}, x.type, x.loc)
-            low = copy.add("cast", (rest,), {"dtype": tf32}, narrow, x.loc)
+            low = copy.add("cast", (rest,), {"dtype": tf32, "rounding": LOW}, narrow, x.loc)
         self.parts[key] = high, low
         return high, low
 
