@@ -297,7 +297,8 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
         else:
             waves_n //= 2
     lanes = get_target(chip.target).wave_size
-    while tiles.tile_m * tiles.tile_n * form.sums.bits // 32 > MOST_SUMS * lanes * waves_m * waves_n:
+    held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)
+    while held > MOST_SUMS * lanes * waves_m * waves_n:
         rows, columns = tiles.tile_m // waves_m, tiles.tile_n // waves_n
         if waves_m * waves_n > 4 or max(rows, columns) < 32:
             break
@@ -489,7 +490,8 @@ def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: An
         _loop(plan, form, chip, arrays, sizes, factors)
         return
     side = 16 if min(m, n) <= 64 else 32
-    cut = (side, side, WAVES * WAVE_BYTES * 8 // form.dtype.bits)
+    deep = WAVE_BYTES // 2 if form.promoted else WAVE_BYTES  # fragments are held twice
+    cut = (side, side, WAVES * deep * 8 // form.dtype.bits)
     _dealt(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES))
 
 
