@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
-from wavedsl.ir import dtypes as dt
 from wavedsl.ir.chain import MmaOption
 from wavedsl.ir.graph import Node, factors
 from wavedsl.ir.layout import Digit, Layout
@@ -153,7 +152,7 @@ def _async_plan(
     own = (node.id, 1 if swap else 0)
     stays = own in operands.lasting and wave_m * wave_k * a.dtype.bits >= LASTING * 32 * target.wave_size
     spread = operands.spread.get(node.id)
-    made_a = a.id not in operands.reads and own in operands.makeable and ((made_b and a.dtype is not dt.tf32) or stays or spread is not None)
+    made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays or spread is not None)
     a_shared = (a.id in operands.reads and own not in operands.resident) or made_a
     sizes = {m: wave_m, n: wave_n, k: wave_k}
     if spread is not None:  # tiles are as wide as for other products

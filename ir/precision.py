@@ -45,11 +45,20 @@ class _Products:
             and all(u.attrs.get("precision") == "tf32" and position < 2 for u, position in users[n.id])
         }  # fmt: skip
         """Reads that only such products use: their bits go to the instruction as they are, which cuts off the low."""
+        self.parted = {
+            n.id for n in graph.all_nodes()
+            if tensor and n.op == "read" and n.dtype is f32
+            and any(u.attrs.get("precision") == "3xtf32" and position < 2 for u, position in users.get(n.id, ()))
+        }  # fmt: skip
+        """Reads of operands that become two: right behind the read, before what waits for products of the trip before."""
 
     def change(self, copy: Copy, n: Node) -> Node:
         if n.op == "mma" and "precision" in n.attrs:
             return self.product(copy, n)
-        return copy.same(n, type=ValueType(n.dims, tf32)) if n.id in self.cut else copy.same(n)
+        node = copy.same(n, type=ValueType(n.dims, tf32)) if n.id in self.cut else copy.same(n)
+        if n.id in self.parted:
+            self.split(copy, node)
+        return node
 
     def product(self, copy: Copy, n: Node) -> Node:
         """The product with its precision carried out; the last of several has the old node's number."""
