@@ -90,6 +90,10 @@ def plan_staged(
     )  # fmt: skip
 
 
+SECTOR = 32
+"""Bytes of memory that are fetched together at least: lanes that copy single words take as many of a row."""
+
+
 def memory_order(info: ArrayInfo, layout: Layout) -> list[str]:
     """The dimensions of a tile as they lie in memory: the one that is contiguous there comes last."""
     c = info.contiguous()
@@ -168,7 +172,7 @@ def _ways(request: _Request, packed: bool) -> list[CopyWay]:
             return copy_ways(fast, fast, widest, es, r.extents, r.threads, order)
         across = next(d for d in order if d != fast)
         if r.direct is not False and es in r.target.copy_async and r.elements % r.threads == 0:
-            return [CopyWay(across, 1)]
+            return [CopyWay(across, 1, across=SECTOR // es if r.extents[fast] % (SECTOR // es) == 0 else 0)]
     orientations = [d for d in dict.fromkeys([r.contracted or fast, fast]) if d in r.extents]
     ways = [way for d in orientations for way in copy_ways(d, fast, widest, es, r.extents, r.threads, order)]
     if r.target.copy_linear and r.direct is not False and fast in orientations and not packed:
