@@ -186,6 +186,14 @@ def ranking(found: dict[str, Any]) -> Iterator[str]:
         ((r["problem"], r["size"], r["candidates"], r["correlation"], r["place of the best"], r["kept"],
           "yes" if r["best is kept"] else "no", r["best kept is slower by"]) for r in found["rows"]),
     )  # fmt: skip
+    if "again" in found:
+        yield f"The same times beside predictions of a later model (commit {found['again'][0]['commit']}):"
+        yield ""
+        yield from table(
+            ("problem", "rank correlation", "place of the best by prediction", "kept", "best kept is slower by"),
+            ((r["problem"], r["correlation"], r["place of the best"], r["kept"], r["best kept is slower by"])
+             for r in found["again"]),
+        )  # fmt: skip
 
 
 def _of(row: dict[str, Any]) -> tuple[Any, ...]:

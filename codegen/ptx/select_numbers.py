@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from wavedsl.codegen.ptx.isa import parse_target
+from wavedsl.codegen.ptx.isa_convert import nan_as_int
 from wavedsl.codegen.ptx.machine import Imm, Operand, Reg
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
@@ -317,7 +318,7 @@ def _from_bits(word: int, kind: str) -> Imm:
 
 def _cvt(s: Selector, op: Op) -> None:
     """int→float rounds to nearest, float→int truncates and saturates (the hardware's `.rzi`), int→int wraps or
-    extends."""
+    extends. NaN becomes 0: where the instruction makes something else of it, it is replaced before."""
     from_, to = op.args[0].type.kind, op.result.type.kind
     sign = "u" if op.attrs.get("unsigned") else "s"
     a_type = from_ if from_[0] == "f" else sign + from_[1:]
@@ -332,7 +333,16 @@ def _cvt(s: Selector, op: Op) -> None:
         words = ("cvt", "rzi", d_type, a_type)
     else:
         words = ("cvt", d_type, a_type)
-    s.values[op.result.id] = tuple(s.set(kind, words, r) for r in s.regs(op.args[0]))
+    given = s.regs(op.args[0])
+    if words[1] == "rzi" and nan_as_int(d_type, a_type):
+        given = tuple(_number(s, r, from_) for r in given)
+    s.values[op.result.id] = tuple(s.set(kind, words, r) for r in given)
+
+
+def _number(s: Selector, r: Reg, kind: str) -> Reg:
+    """`r`, or 0 for NaN."""
+    is_number = s.set("pred", ("setp", "num", kind), r, r)
+    return s.set("b32" if kind == "f32" else "b64", ("selp", kind), r, Imm(0.0, kind), is_number)
 
 
 def _unsupported(s: Selector, op: Op, dtype: DType) -> CompileError:
