@@ -264,9 +264,9 @@ def dtype_of(array: Any) -> DType:
     return found
 
 
-FMA_WAVE = (64, 32)
-"""A wave's rows and columns where products are multiply-adds: 64 sums per lane, 16 of each 20 words that it reads for
-them are shared with 15 others, and two workgroups of 128 x 64 leave a lane the registers to read ahead."""
+FMA_WAVES = ((64, 64), (64, 32))
+"""A wave's rows and columns where products are multiply-adds, the best first: 128 sums per lane, for which it reads 24
+words per element of K, or 64. Four waves a workgroup, two workgroups a unit leave a lane registers to read ahead."""
 
 
 MOST_SUMS = 128
@@ -288,8 +288,10 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
         atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
         if atoms and (tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0):
             return (tiles.tile_m // 64, 1) if tiles.tile_m % 64 == 0 else (1, tiles.tile_n // 64)
-    if staged and _by_multiply_adds(form, chip) and tiles.tile_m % FMA_WAVE[0] == tiles.tile_n % FMA_WAVE[1] == 0:
-        return tiles.tile_m // FMA_WAVE[0], tiles.tile_n // FMA_WAVE[1]
+    if staged and _by_multiply_adds(form, chip):
+        for rows, columns in FMA_WAVES:
+            if tiles.tile_m % rows == tiles.tile_n % columns == 0 and tiles.tile_m * tiles.tile_n >= 4 * rows * columns:
+                return tiles.tile_m // rows, tiles.tile_n // columns
     waves_m, waves_n = max(1, min(tiles.waves_m, tiles.tile_m // 16)), max(1, min(tiles.waves_n, tiles.tile_n // 16))
     while waves_m * waves_n > 8:
         if waves_m >= waves_n:
