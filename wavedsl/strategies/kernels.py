@@ -22,7 +22,8 @@ BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
 
 @dataclass(frozen=True)
 class Form:
-    """What a product kernel is made for."""
+    """What a product kernel is made for. `precision`: of operands of f32 on matrix units, "tf32" or "3xtf32"; None
+    multiplies operands as they are."""
 
     dtype: DType
     out: DType
@@ -30,6 +31,18 @@ class Form:
     beta: bool = False
     scaled: bool = True
     """Whether alpha is anything but 1."""
+    precision: str | None = None
+
+    @property
+    def multiplied(self) -> DType:
+        """The dtype that matrix instructions multiply."""
+        return wd.tf32 if self.precision else self.dtype
+
+    @property
+    def promoted(self) -> bool:
+        """Whether each trip's product starts from zero and is added to the sums by the vector units. Tensor cores cut
+        their f32 sums instead of rounding them; with two tf32 numbers per operand that would be most of the error."""
+        return self.precision == "3xtf32"
 
     @property
     def sums(self) -> DType:
@@ -55,6 +68,13 @@ class Asked:
 
 
 UNASKED = Asked()
+
+
+def plus_product(form: Form, x: Any, y: Any, acc: Any) -> Any:
+    """acc + x y, one trip of a product."""
+    if form.promoted:
+        return acc + wd.mma(x, y, wd.Register[M, N, form.sums](0), precision=form.precision)
+    return wd.mma(x, y, acc, precision=form.precision)
 
 
 def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any, asked: Asked = UNASKED) -> None:
@@ -101,7 +121,7 @@ def tiled(
 
         @wd.iterate(K, init_args=[start])
         def over_k(acc: wd.Register[M, N, form.sums]):
-            return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
+            return plus_product(form, wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
 
         store(form, over_k, c, alpha, beta, asked)
 
@@ -137,7 +157,7 @@ def parts(
     def gemm_parts(a: a_type, b: b_type, sums: wd.Memory[P, M, N, form.sums]):
         @wd.iterate(K, init_args=[wd.Register[M, N, form.sums](0)])
         def over_k(acc: wd.Register[M, N, form.sums]):
-            return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
+            return plus_product(form, wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
 
         wd.write(over_k, sums)
 
@@ -187,7 +207,8 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int], asked: 
     )
     def gemm_one_pass(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         x, y = wd.read(a, cache=asked.a), wd.read(b, cache=asked.b)
-        store(form, wd.mma(x, y, wd.Register[M, N, form.sums](0)), c, alpha, beta, asked)
+        product = wd.mma(x, y, wd.Register[M, N, form.sums](0), precision=form.precision)
+        store(form, product, c, alpha, beta, asked)
 
     return gemm_one_pass
 

@@ -40,6 +40,12 @@ THREE = 192
 """Columns at most where three warpgroups compute: ptxas has 128 registers per thread for them."""
 MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
+PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
+"""Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all; the same of three."""
+SPLITS, SPLIT = 3, 0.2
+"""Products that two numbers per operand take, and clocks for each element of a trip's tiles until both lie in shared
+memory, while no product runs: 226, 200 and 278 us of 2048^3 on an H200 (128 x 128 x 32, 256 x 128 x 16, 128 x 64 x 32)
+are 0.19 to 0.24 of them beside the products."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
@@ -79,9 +85,10 @@ class Cut:
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
     view = get_target(chip.target).warpgroup
-    if view is None or form.dtype.bits > 16 or (form.dtype.bits < 16 and not form.b_rows):
+    if view is None or form.dtype.bits > 16 and not form.precision or (form.dtype.bits != 16 and not form.b_rows):
         return False
-    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
+    of = form.multiplied
+    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
     return bool(atoms) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
 
 
@@ -154,7 +161,7 @@ def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     depth = span(form, sizes) * 8 // form.dtype.bits
     trips = ceil(k / depth)
     least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
-    for tile, waves in _tiles(m, n):
+    for tile, waves in _tiles(m, n, form.promoted):
         if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
@@ -168,17 +175,24 @@ def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]
     depth = span(form, sizes) * 8 // form.dtype.bits
     least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
-    for tile, waves in _tiles(m, n):
+    for tile, waves in _tiles(m, n, form.promoted):
         most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // least)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
         if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
 
 
-def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _tiles(m: int, n: int, promoted: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
     instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
-    evenly."""
+    evenly. `promoted`: those that hold their sums twice."""
+    for tile, waves in _all_tiles(m, n):
+        count = waves[0] * waves[1]
+        if not promoted or tile[0] * tile[1] <= count * (PROMOTED_AREA if count < 3 else PROMOTED_THREE):
+            yield tile, waves
+
+
+def _all_tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     if min(m, n) > ROWS:
         yield from (((rows, width), (rows // ROWS, 1)) for rows in (128, 64) for width in WIDTHS)
         yield from (((192, width), (3, 1)) for width in WIDTHS if width <= THREE)
@@ -213,7 +227,10 @@ def estimated(
     unit, latency = rates.unit, rates.latency
     read, written = memory_clocks(form, sizes, rates)
     trips = ceil(k * size / step / parts)
+    instructions *= SPLITS if form.promoted else 1
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
+    if form.promoted:
+        matrix += SPLIT * staged / size
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
