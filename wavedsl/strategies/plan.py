@@ -230,7 +230,8 @@ def problem(
             f"matmul: precision={precision!r} is for operands of f32, these are {dtype.name} and {dtype_of(b).name}",
             hint="leave precision out: products of other dtypes are exact",
         )
-    return Form(dtype, dtype_of(c), transpose_b, beta != 0, None if precision == "ieee" else precision), sizes
+    precision = None if precision == "ieee" else precision
+    return Form(dtype, dtype_of(c), transpose_b, beta != 0, precision=precision), sizes
 
 
 def on_chip(form: Form, chip: Product) -> Form:
