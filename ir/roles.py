@@ -26,6 +26,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, loop_bounds, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
+from wavedsl.ir.lower_async import registers_wanted_behind
 from wavedsl.ir.lower_reads import direct_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
@@ -254,10 +255,13 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
 def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet], wanted: int) -> int:
     """Places for results, and the slots that this leaves to rings. Where one ring feeds tile after tile, each panel has
     a buffer of its own if that leaves ENOUGH_SLOTS: products of the next tile then wait for one barrier, not for copies
-    that read one panel after the other."""
+    that read one panel after the other. Not for what takes many registers: with nothing between panels, ptxas computes
+    more of them at once, and spills."""
     top = low.shared_top
     panels = sum(panel_count(low, outlet) for outlet in outlets)
-    if len(rings) == 1 and low.strategy.order is not None and panels > BUFFERS:
+    loops = [n for n in low.graph.region.nodes if n.op == "iterate"]
+    light = len(rings) == len(loops) == 1 and not registers_wanted_behind(low, loops[0])
+    if light and low.strategy.order is not None and panels > BUFFERS:
         reserve_outlets(low, outlets, panels)
         stages = _depth(low, rings, wanted)
         if stages >= min(ENOUGH_SLOTS, wanted) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
