@@ -66,13 +66,24 @@ def _words(item: Any) -> tuple[Reg, ...]:
 
 
 def _pairs(code: Iterable[Any]) -> dict[int, Pair]:
-    """Words that are joined and otherwise only loaded, split and copied together, by the low one's id."""
+    """Words that are joined, or copied to such, and otherwise only loaded, split and copied together, by the low one's
+    id."""
     code = list(code)
     pairs: dict[int, Pair] = {}
     for item in code:
         words = _words(item)
         if words and item.inst.name == _MOVE and type(item.args[0]) is Reg:
             pairs[words[0].id] = words[0], words[1]
+    grown = True
+    while grown:
+        grown = False
+        for item in code:
+            sources = {dst.id: src for dst, src in item.pairs} if type(item) is Copy else {}
+            for lo, hi in [pairs[i] for i in sources if i in pairs]:
+                two = sources[lo.id], sources.get(hi.id)
+                if type(two[0]) is type(two[1]) is Reg and two[0].id not in pairs:
+                    pairs[two[0].id] = two  # type: ignore[assignment]
+                    grown = True
     while pairs:
         apart = _apart(code, pairs)
         if not apart:
