@@ -173,7 +173,7 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
 
 @dataclass(frozen=True)
 class _Doubles:
-    """A tile of f64 for a chip whose product lists matrix instructions for it: rows, columns, waves along them, slots of
+    """A tile of f64 where the product lists matrix instructions for it: rows, columns, waves along them, slots of
     the ring, and how many workgroups a unit is to have at least."""
 
     rows: int
