@@ -42,7 +42,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 import memory_bound_kernels as kernels
 import record
 import units
-from on_gpu import Case, Space, Work, error_of
+from on_gpu import Case, Space, Work, error_of, relative_error
 from rehearsal import Rehearsal
 
 EPS = 1e-5
@@ -135,8 +135,11 @@ def transpose(space: Space, size: tuple[int, ...]) -> Work:
     return Work(calls, b, lambda: x.T, 0.0, 2 * 2 * _count(size), bind=bind)
 
 
-def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ...]], Work]:
-    """C = A B^T of M, N, K by the strategy that the roofline recommends; its cuts are the first `gemm_choices`."""
+def product(
+    dtype: wd.DType, tolerance: float, precision: str | None = None
+) -> Callable[[Space, tuple[int, ...]], Work]:  # fmt: skip
+    """C = A B^T of M, N, K by the strategy that the roofline recommends; its cuts are the first `gemm_choices`. With a
+    `precision` torch's error, relative to the length of the result, stands beside ours in the row."""
 
     def make(space: Space, size: tuple[int, ...]) -> Work:
         from wavedsl.strategies import gemm_choices, plan_gemm
@@ -146,7 +149,7 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
         c = space.empty((m, n), dtype)
 
         def bind(choice: Any) -> Callable[[], None]:
-            plan = plan_gemm(a, b, c, transpose_b=True, choice=choice)
+            plan = plan_gemm(a, b, c, transpose_b=True, choice=choice, precision=precision)
             bound = [launch.kernel.bind(*launch.arguments) for launch in plan.launches]
 
             def run() -> None:
@@ -155,7 +158,9 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
 
             return run
 
-        choices = functools.cache(lambda: gemm_choices(a, b, c, transpose_b=True, most=MOST_CHOICES))
+        choices = functools.cache(
+            lambda: gemm_choices(a, b, c, transpose_b=True, most=MOST_CHOICES, precision=precision)
+        )
 
         def chosen(place: int) -> Any:
             if place >= len(choices()):
@@ -167,6 +172,7 @@ def product(dtype: wd.DType, tolerance: float) -> Callable[[Space, tuple[int, ..
         return Work(
             calls, c, lambda: x @ y.T, tolerance * np.sqrt(k), moved, 2 * m * n * k,
             bind=lambda place: bind(chosen(place)), named=lambda place: str(chosen(place)),
+            compared=precision is not None,
         )  # fmt: skip
 
     return make
@@ -231,6 +237,7 @@ CASES = (
     Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)], _choices),
     Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
     Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
+    Case("f32 3xtf32", product(wd.f32, 1e-5, "3xtf32"), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
     Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
 )
 
@@ -278,10 +285,18 @@ def _seconds(space: Space, call: Callable[[], Any], warmup: float, rep: float) -
 
 
 def checked(held: Held) -> dict[str, Any]:
-    """What the case needs, and the error of our result."""
+    """What the case needs, and the error of our result; `errors` of ours and torch's where they are compared."""
     work = held.work
-    work.calls["wavedsl"]()
-    return {"bytes": work.bytes, "flops": work.flops, "error": error_of(held.space, work)}
+    found: dict[str, Any] = {"bytes": work.bytes, "flops": work.flops}
+    if work.compared:
+        found["errors"] = {}
+        for name in [x for x in ("torch", units.OURS) if x in work.calls]:  # ours last: its result is looked at below
+            work.result[...] = math.nan
+            work.calls[name]()
+            found["errors"][name] = relative_error(held.space, work)
+    else:
+        work.calls[units.OURS]()
+    return found | {"error": error_of(held.space, work)}
 
 
 def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
@@ -464,8 +479,10 @@ def criteria(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, float | Non
     line("GEMV and M <= 64", "cuBLAS, geometric mean", [ratio(r, ("torch",)) for r in thin], 1.1, mean=True)
     line("GEMV and M <= 64", "measured copy rate, least", [r.get("of_copy") for r in thin], 0.75)
     line("GEMV and M <= 64", "copy of as many bytes, least", [r.get("of_same_copy") for r in thin], 0.75)
-    for name in ("small_k", "f32", "f64"):
+    for name in ("small_k", "f32", "f32 3xtf32", "f64"):
         line(name, "cuBLAS, least", [ratio(r, ("torch",)) for r in of(name)], 1.0)
+    shares = [x["torch"] / x[units.OURS] for r in of("f32 3xtf32") if "torch" in (x := r.get("errors", {}))]
+    line("f32 3xtf32", "cuBLAS' error to ours, least", shares, 1.0)
     return found
 
 

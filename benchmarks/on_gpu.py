@@ -35,7 +35,7 @@ class Work:
     """One case at one size: a call per provider, what the algorithm needs, and how far the result may be off: by
     `tolerance` of the largest number, or by what `allowed` gives for each. `want`: the exact result, on the host or
     where the result lies. `bind(cut)`: our call in one of the case's cuts, which is `named(cut)` where its own text
-    does not say enough."""
+    does not say enough. `compared`: torch's error is told beside ours."""
 
     calls: dict[str, Callable[[], Any]]
     result: Any
@@ -46,6 +46,7 @@ class Work:
     allowed: Callable[[], np.ndarray] | None = None
     bind: Callable[[Any], Callable[[], Any]] | None = None
     named: Callable[[Any], str] | None = None
+    compared: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,13 @@ def error_of(space: Space, work: Work) -> float:
     allowed = work.tolerance * max(1.0, float(np.abs(want).max())) if work.tolerance else 0.0
     worst = float(np.where(np.isnan(off), np.inf, off).max())
     return worst / allowed if allowed else (0.0 if worst == 0 else np.inf)
+
+
+def relative_error(space: Space, work: Work) -> float:
+    """The result's distance from the exact one, over that one's length (both as vectors)."""
+    want = work.want()
+    result = space.host(work.result) if isinstance(want, np.ndarray) else work.result.double()
+    return float(((result - want) ** 2).sum() ** 0.5 / (want**2).sum() ** 0.5)
 
 
 def _error_there(work: Work, want: Any) -> float:

@@ -85,6 +85,31 @@ def count(instructions: Iterable[Instruction]) -> dict[str, int]:
     return found
 
 
+def operand_reads(instructions: Iterable[Instruction]) -> float:
+    """Registers that a multiply-add reads on average, without those that are at hand: what an instruction marked
+    `.reuse` has read stays, per bank of registers (even and odd) and position among the operands, until another register
+    of that bank is read in that position (Huerta and others, "Analyzing Modern NVIDIA GPU Cores", 2025, from memory). Two
+    banks give two registers a clock, as long as one multiply-add takes. 0 without any."""
+    kept: dict[tuple[int, int], int] = {}
+    reads = count = 0
+    for one in instructions:
+        sources = one.operands.split(",")[1:]
+        adds = one.name == "FFMA"
+        count += adds
+        for position, source in enumerate(sources if adds else sources[:3]):
+            found = re.search(r"\bR(\d+)(\.reuse)?", source)
+            if not found:
+                continue
+            register = int(found[1])
+            place = position, register % 2
+            reads += adds and kept.get(place) != register
+            if found[2]:
+                kept[place] = register
+            else:
+                kept.pop(place, None)
+    return reads / count if count else 0.0
+
+
 @dataclass(frozen=True)
 class Loop:
     """What a trip executes, in the order of the text; `depth`: 1 for outermost loops."""

@@ -8,7 +8,7 @@
   with the matrix instructions: what else a trip issues, also per 2^20 FLOP of a warp; of the copying warps' loop: what
   a trip issues.
 * scores: attention, forward and backward: the same, and what a trip issues per exponential.
-* adds: a product of f32, on multiply-adds: what else a trip issues.
+* adds: a product of f32, on multiply-adds: what else a trip issues, and how many registers a multiply-add reads.
 * bytes: copies, elementwise functions, softmax, norms, reductions, transposes, matrix-vector products: whether all
   accesses to global memory have 16 bytes a lane, and per such access what is issued and what of it computes addresses;
   of the loop where there is one.
@@ -130,10 +130,13 @@ def of_adds(machine: sass.Machine) -> dict[str, float]:
     others = len(loop.trip) - loop.counts["ffma"]
     out = {**_common(machine), **_loop(loop), "others": others, "fences": loop.named(FENCES)}
     out["others per ffma"] = round(others / loop.counts["ffma"], 3)
+    out["reads per ffma"] = round(sass.operand_reads(loop.trip), 3)
     return out
 
 
 MEASURES = {"products": of_products, "scores": of_scores, "bytes": of_bytes, "adds": of_adds}
+ADDS = {"sm_90a": (0.085, 2.05), "sm_80": (0.13, 2.15)}
+"""Of a product of f32 by multiply-adds: other instructions and registers read per multiply-add at most."""
 CLEAN = {"spilled bytes": 0, "serialised": 0}
 
 
@@ -253,7 +256,8 @@ def cases() -> list[Case]:
             for which, name in ((1, "dK dV"), (-1, "dQ")):
                 most = {"others_per_score": GRADIENTS[target, d, name]}
                 add("scores", f"attention {d} backward {name}", target, backward, d, which, target, fences=0, **most)
-        limits = {"fences": 0, "others_per_ffma": 0.125}
+        others, reads = ADDS[target]
+        limits = {"fences": 0, "others_per_ffma": others, "reads_per_ffma": reads}
         add("adds", "gemm f32", target, planned, 2048, "auto", target, wd.f32, 2048, **limits)
         for m in (16, 64):
             limits = {"fences": 0, "narrow_copies": 0, "others": SKINNY[target, m]}
@@ -375,7 +379,7 @@ HEADS = {
         "registers", "loop", "issued", "accesses", "narrow accesses", "issued per 16 bytes", "addresses per 16 bytes",
         "ffma", "fadd", "fmul", "mufu", "convert", "integer", "branch",
     ),
-    "adds": ("registers", "issued", "ffma", "others per ffma", "fences", "shared", "integer", "move", "async copy"),
+    "adds": ("registers", "issued", "ffma", "others per ffma", "reads per ffma", "fences", "shared", "integer", "move", "async copy"),
 }  # fmt: skip
 AGAINST = (
     "ours", "Triton's", "target", "registers", "its registers", "spilled", "its spilled", "what", "value", "its",

@@ -3,6 +3,7 @@
     python benchmarks/tuning_ranking.py [--target gfx950] [--problem wide] [--workers 2] [--out FOLDER]
     python benchmarks/tuning_ranking.py --gpu --out FILE [--limit 60] [--problem large] [--workers 15]
     python benchmarks/tuning_ranking.py --gpu --tiny --out FILE         on the emulator, at a tiny size
+    python benchmarks/tuning_ranking.py --again FILE                    today's predictions beside FILE's times
 
 Every candidate of a space is compiled, predicted and then emulated, or timed, without pruning. Per chip and problem:
 Spearman's rank correlation between prediction and clocks, the place of the best candidate by the prediction, whether it
@@ -13,12 +14,13 @@ On a GPU (`--gpu`: an sm_90 one, and torch) problems fill the chip. Processes co
 drawn by chance, so that what a limit cuts off is a fair sample; this one meanwhile compares each candidate's result
 with float64 on the GPU and times it (the median of short CUDA graphs that rotate through operands, as `gpu_gemm` does).
 FILE has the summaries and every candidate; beside it, as they come, FILE's name with .part.json. Works where wavedsl is
-not installed.
+not installed. `--again` needs no GPU: what was timed once says how good another model is; FILE keeps both.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import datetime
 import functools
@@ -355,6 +357,46 @@ def search_all(given: argparse.Namespace, pool: Any) -> int:
     return 1 if bad else 0
 
 
+# ---------------------------------------------------------------------------------------------------------- once more
+
+
+def predicted_anew(task: Any) -> dict[str, Any]:
+    """A step for workers: what the model says of a candidate."""
+    from wavedsl.tuning.work import compiled_and_predicted
+
+    return compiled_and_predicted(task)[1]
+
+
+def again(path: Path, problems: Sequence[str], workers: int | None) -> list[dict[str, Any]]:
+    """Summaries of the searches that a GPU has timed, by today's predictions; FILE's `again` are these rows."""
+    from wavedsl.analysis.roofline import product_called
+    from wavedsl.targets import get_target
+    from wavedsl.tuning.candidates import check_space, enumerate_space, estimates
+    from wavedsl.tuning.kernel_ref import reference
+    from wavedsl.tuning.work import Task
+
+    written, rows = json.loads(path.read_text()), []
+    product = product_called(written["gpu"]["name"], "sm_90a")
+    known = TINY if written["gpu"]["name"] == "emulator" else TIMED
+    with concurrent.futures.ProcessPoolExecutor(workers) as pool:
+        for name in problems or written["candidates"]:
+            problem = known[name]
+            dims = dict(zip(("M", "N", "K"), problem.size))
+            space = enumerate_space(check_space(problem.kernel, problem.space))
+            judged = estimates(problem.kernel, space, dict(zip((M, N, K), problem.size)), get_target("sm_90a"), product)
+            task = functools.partial(
+                Task, reference(problem.kernel), target="sm_90a", product=product, dims=tuple(dims.items())
+            )
+            timed = {e["candidate"]: e for e in written["candidates"][name]["timed"]}
+            tasks = [task(candidate=e.candidate) for e in judged if e.candidate.key in timed]
+            done = zip(tasks, pool.map(predicted_anew, tasks, chunksize=4))
+            found = [{**timed[t.candidate.key], **outcome} for t, outcome in done if outcome["status"] == "ok"]
+            rows.append(summary("sm_90a", name, sorted(found, key=lambda e: e["seconds"])))
+            print(json.dumps(rows[-1]), flush=True)
+    path.write_text(json.dumps({**written, "again": rows}, indent=1) + "\n")
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
@@ -362,15 +404,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int)
     parser.add_argument("--out", type=Path, help="another folder than benchmarks/results; with --gpu, a file")
     parser.add_argument("--gpu", action="store_true", help="time on the GPU at hand")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="of --gpu, whose times are kept")
     parser.add_argument("--tiny", action="store_true", help="with --gpu: on the emulator")
     parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="with --gpu (%(default)g)")
     parser.add_argument("--commit", default="", metavar="HASH", help="what is measured, where there is no git")
     parser.add_argument(units.RESUME, action="store_true", help="with --gpu: go on with the rows of the last run")
     given = parser.parse_args(arguments)
-    known = (TINY if given.tiny else TIMED) if given.gpu else PROBLEMS
+    known = (TINY if given.tiny else TIMED) if given.gpu or given.again else PROBLEMS
     unknown = [name for name in given.problem or () if name not in known]
     if unknown or (given.gpu and given.out is None):
         parser.error(f"no problem {unknown[0]} here" if unknown else "--gpu wants --out FILE")
+    if given.again:
+        again(given.again, given.problem or (), given.workers)
+        return 0
     if given.gpu:
         return on_gpu(given)
     path = (given.out or Path(record.HERE) / "results") / "tuning_ranking.json"

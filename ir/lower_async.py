@@ -161,6 +161,8 @@ class Issue:
         kind = register_type(n.dtype)
         count = atom.d_words // kind.words
         old, self.keep = addend(low, n, context)
+        if old is None and (before := replaced(low, n)) is not None:
+            old = low.value(before, context.env).words(b)
         if old is not None and low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
             first = b.cmp("eq", low.digit(plan.k), 0)  # the addend counts once: in the first warpgroup
             old = [b.select(first, word, b.zero(word.type)) for word in old]
@@ -232,6 +234,22 @@ def addend(low: Lowering, n: Node, context: Context) -> tuple[list[Value] | None
         trip = context.iteration
         return words, b.const(trip != 0, PRED) if isinstance(trip, int) else b.cmp("ne", trip, 0)
     return words, b.true
+
+
+def replaced(low: Lowering, n: Node) -> Node | None:
+    """What a loop carries of the trip before in whose place a product from zero, or one that goes on from it, comes:
+    its registers are free by then, and results that are carried while a product runs cannot be moved."""
+    region = low.region_of(n)
+    while (after := added_to(low, n)) is not None:
+        n = after
+    return next((carry for carry, last in zip(region.carries, region.yields) if last is n), None)
+
+
+def added_to(low: Lowering, n: Node) -> Node | None:
+    """The product, if it is the only use of this one, that goes on in its registers."""
+    users = low.users().get(n.id, [])
+    goes_on = len(users) == 1 and users[0].op == "mma" and [i for i, x in enumerate(users[0].inputs) if x is n] == [2]
+    return users[0] if goes_on else None
 
 
 class OperandTile:

@@ -85,8 +85,21 @@ def _odd(b: Builder, x: Value) -> Value:
     return b.bitcast(b.select(b.fcmp("ne", wide, x), b.or_(down, 1), bits), F32)
 
 
+HIGH, LOW = "high", "low"
+"""Roundings that split an f32 number in two of tf32, for products of `precision="3xtf32"` alone (`ir/precision.py`)."""
+
+
 def rounded_cast(b: Builder, x: Value, source: DType, to: DType, rounding: str | None, noise: Value | None) -> Value:
-    """`cast` with a rounding of `ops.ROUNDINGS`; `noise` holds the random bits of `stochastic`, as an i32."""
+    """`cast` with a rounding of `ops.ROUNDINGS`; `noise` holds the random bits of `stochastic`, as an i32.
+
+    `HIGH`: to nearest, ties away from zero, in two instructions (a chip's own conversion tells special numbers apart
+    first, in four): what is left of a NaN is one, whatever becomes of its high part. `LOW`: as it is; what is left has
+    12 bits at most, and matrix instructions take the upper 11.
+    """
+    if rounding == HIGH:
+        return b.bitcast(b.and_(b.add(b.bitcast(x, I32), 0x1000), -0x2000), F32)
+    if rounding == LOW:
+        return x
     if rounding in (None, "nearest_even"):
         return cast(b, x, source, to)
     if scalar_type(source) is F64 and to.bits < 32:
@@ -150,4 +163,4 @@ def _stochastic(b: Builder, x: Value, below: Value, to: DType, noise: Value | No
     return b.select(b.fcmp("gt", part, b.fmul(chance, b.fsub(above, below))), above, below)
 
 
-__all__ = ["cast", "rounded_cast", "wrap"]
+__all__ = ["HIGH", "LOW", "cast", "rounded_cast", "wrap"]

@@ -382,17 +382,20 @@ def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int]
 
 
 def emit_fma(low: Lowering, plan: MmaPlan, a: Value, c: Value, acc: Value) -> Value:
-    """One K step of an outer product by multiply-adds."""
+    """One K step of an outer product by multiply-adds: row by row, where registers have banks every other one backwards.
+    Neighbours then share an operand, which is read once, also where rows meet."""
     b, atom = low.b, plan.atom
     kind = register_type(atom.acc_dtype)
     xs = [x if x.type is kind else b.bitcast(x, kind) for x in numbers(low, a, kind)]
     ys = [y if y.type is kind else b.bitcast(y, kind) for y in numbers(low, c, kind)]
     accs = list(b.elements(acc)) if acc.type.n > 1 else [acc]
     n_bits = sum(1 for s in atom.d["N"].split() if s.startswith("e"))
-    out = []
-    for i, z in enumerate(accs):
-        x, y = xs[i >> n_bits], ys[i & (1 << n_bits) - 1]
-        out.append(b.ffma(x, y, z) if kind.is_float else b.add(b.mul(x, y), z))
+    last = (1 << n_bits) - 1
+    out = list(accs)
+    for at in range(len(accs)):
+        i = at ^ last if low.target.register_banks and at >> n_bits & 1 else at
+        x, y, z = xs[i >> n_bits], ys[i & last], accs[i]
+        out[i] = b.ffma(x, y, z) if kind.is_float else b.add(b.mul(x, y), z)
     return b.vec(*out) if len(out) > 1 else out[0]
 
 

@@ -198,7 +198,8 @@ def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
 
     Lanes lie 8 along N and the rest along M; a lane owns up to 4×4 results (fewer where the wave's tile is smaller). On
     NVIDIA's chips lane bit 0 counts along N and bit 1 along M: neighbours then read the same rows of A, and lanes two
-    apart the same columns of B, pairs that shared memory serves together (`warp_events.shared_clocks`).
+    apart the same columns of B, pairs that shared memory serves together (`warp_events.shared_clocks`). There a lane
+    owns 4×8 of a wave with 64 columns, so that `lower_matrix.emit_fma` may walk along whole rows.
     """
     lanes = target.lane_bits
     along_n = (0, 2, 3) if target.vendor == "nvidia" else (0, 1, 2)
@@ -206,7 +207,11 @@ def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
     m_lanes = [f"l{i}" for i in range(lanes) if i not in along_n]
     m_bits = max(0, min(2, (wm - 1).bit_length() - len(m_lanes)))
     n_bits = max(0, min(2, (wn - 1).bit_length() - len(n_lanes)))
+    if target.register_banks and n_bits == 2 and wn % (2 << n_bits << len(n_lanes)) == 0:
+        n_bits += 1
     n_own = [f"e{i}" for i in range(n_bits)]
+    n_far = n_own[2:]  # vectors of four, the others half of the wave's columns away
+    n_own = n_own[:2]
     m_own = [f"e{i}" for i in range(m_bits)]
     d_m = [f"e{n_bits + i}" for i in range(m_bits)]
     words = dtype.bits // 32
@@ -215,8 +220,8 @@ def fma_atom(dtype: DType, target: Target, wm: int, wn: int) -> MmaAtom:
     return MmaAtom(
         f"{dtype.name.upper()}_FMA", m, n, 1, dtype, dtype, dtype,
         {"M": " ".join(m_own + m_lanes), "K": ""},
-        {"N": " ".join(n_own + n_lanes), "K": ""},
-        {"M": " ".join(d_m + m_lanes), "N": " ".join(n_own + n_lanes)},
+        {"N": " ".join(n_own + n_lanes + n_far), "K": ""},
+        {"M": " ".join(d_m + m_lanes), "N": " ".join(n_own + n_lanes + n_far)},
         words << m_bits, words << n_bits, words << (m_bits + n_bits),
         valu.cycles << (m_bits + n_bits), valu.latency, "fma",
     )  # fmt: skip

@@ -138,17 +138,20 @@ operand is below 2^-22 of it, and so is the product of the remainders: three tim
 
 def mma_tolerance(
     k: int, magnitude: Any, accumulator: DType, output: DType | None = None, exact: Any = 0.0,
-    precision: str | None = None,
+    precision: str | None = None, promoted: int | None = None,
 ) -> Any:  # fmt: skip
     """Largest allowed error of a sum of `k` products with Σ|a||b| = `magnitude`, plus the rounding of the output.
 
     (k + 8) units roundoff of the accumulator per Σ|a||b|, whatever the order of the sum; whole numbers that the
-    accumulator holds exactly come out exact. `precision`: what was asked for of a product of f32.
+    accumulator holds exactly come out exact. `precision`: what was asked for of a product of f32. `promoted`: products
+    of so many elements of K at most start from zero, and a sum in f32 adds them: each part errs by its own terms, of
+    its own magnitude, and each addition by one unit of all.
     """
     if accumulator.is_int:
         return np.zeros_like(np.asarray(magnitude, np.float64))
     terms, roundings, share = PRECISION[precision]
-    unit = (terms * k + 8 + roundings) * 2.0 ** -(accumulator.mantissa + 1)
+    added = terms * k if promoted is None else min(terms * k, terms * promoted + -(-k // promoted))
+    unit = (added + 8 + roundings) * 2.0 ** -(accumulator.mantissa + 1)
     error = (unit + share) * np.asarray(magnitude, np.float64)
     if output is not None and output is not accumulator:
         error = error + 0.5 * ulp(np.abs(exact) + error, output)

@@ -1,6 +1,7 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
     share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
+    late      products from zero are added in the next trip                           late_additions.py
     precision products of f32 as those of tf32, where that was asked for                       precision.py
     part      sums along what workgroups share, which atomics add to memory                     partial_sums.py
     join      elements that atomics send to one place                                 sum_before_atomics.py
@@ -42,6 +43,7 @@ from wavedsl.ir.decisions import problems
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel, Param
+from wavedsl.ir.late_additions import late_additions
 from wavedsl.ir.lower import lower
 from wavedsl.ir.partial_sums import mark_parts
 from wavedsl.ir.partition import Partition
@@ -105,7 +107,8 @@ def build_kernel(
 
 def prepared(graph: Graph, target: Target) -> Graph:
     """The graph as it is cut and laid out for a target."""
-    return sum_before_atomics(mark_parts(scale_by_hand(at_precision(graph, target), target)))
+    graph = at_precision(late_additions(graph, target), target)
+    return sum_before_atomics(mark_parts(scale_by_hand(graph, target)))
 
 
 def lowered(

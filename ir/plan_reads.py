@@ -145,7 +145,7 @@ def _planned(
             n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
             False if n.id in low.row_tiles and low.target.copy_linear else direct,
             trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
-            others=[low.layout(x) for x in others],
+            others=[low.layout(x) for x in others], added=_added(low, n),
         )  # fmt: skip
 
     for n in reads:
@@ -395,6 +395,13 @@ def _better_staged(low: Lowering, n: Node, info: ArrayInfo) -> bool:
         return True
     _, clocks, _ = low.unit_cost("load.global", size)
     return 2 * len(groups) * clocks >= product_clocks(low, low.region_of(n))
+
+
+def _added(low: Lowering, n: Node) -> bool:
+    """Whether a read is an operand of multiply-adds and of nothing else."""
+    users = low.users().get(n.id, ())
+    products = [low.inference.mmas.get(u.id) for u in users]
+    return bool(products) and all(plan is not None and plan.atom.instruction == "fma" for plan in products)
 
 
 def contraction_fed(low: Lowering, n: Node) -> str | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from wavedsl.ir.dtypes import f32, tf32
 from wavedsl.ir.graph import Graph, Node, ValueType
 from wavedsl.ir.graph_copy import Copy, copied
+from wavedsl.ir.lower_cast import HIGH, LOW
 from wavedsl.ir.target import Target
 
 
@@ -44,11 +45,20 @@ class _Products:
             and all(u.attrs.get("precision") == "tf32" and position < 2 for u, position in users[n.id])
         }  # fmt: skip
         """Reads that only such products use: their bits go to the instruction as they are, which cuts off the low."""
+        self.parted = {
+            n.id for n in graph.all_nodes()
+            if tensor and n.op == "read" and n.dtype is f32
+            and any(u.attrs.get("precision") == "3xtf32" and position < 2 for u, position in users.get(n.id, ()))
+        }  # fmt: skip
+        """Reads of operands that become two: right behind the read, before what waits for products of the trip before."""
 
     def change(self, copy: Copy, n: Node) -> Node:
         if n.op == "mma" and "precision" in n.attrs:
             return self.product(copy, n)
-        return copy.same(n, type=ValueType(n.dims, tf32)) if n.id in self.cut else copy.same(n)
+        node = copy.same(n, type=ValueType(n.dims, tf32)) if n.id in self.cut else copy.same(n)
+        if n.id in self.parted:
+            self.split(copy, node)
+        return node
 
     def product(self, copy: Copy, n: Node) -> Node:
         """The product with its precision carried out; the last of several has the old node's number."""
@@ -65,18 +75,19 @@ class _Products:
         return copy.same(n, (a, b, *addend), attrs=attrs)
 
     def split(self, copy: Copy, x: Node, remainder: bool = True) -> tuple[Node, Node]:
-        """(the operand rounded to tf32, what that leaves rounded to tf32). Without a remainder the same twice."""
+        """(the operand rounded to tf32, what that leaves, to 11 bits). Without a remainder the same twice."""
         key = (id(copy.region), 2 * x.id + remainder)
         found = self.parts.get(key)
         if found is not None:
             return found
         narrow = ValueType(x.dims, tf32)
-        high = copy.add("cast", (x,), {"dtype": tf32}, narrow, x.loc)
+        how = {"rounding": HIGH} if remainder else {}
+        high = copy.add("cast", (x,), {"dtype": tf32, **how}, narrow, x.loc)
         low = high
         if remainder:
             wide = copy.add("cast", (high,), {"dtype": f32}, x.type, x.loc)
             rest = copy.add("sub", (x, wide), {}, x.type, x.loc)
-            low = copy.add("cast", (rest,), {"dtype": tf32}, narrow, x.loc)
+            low = copy.add("cast", (rest,), {"dtype": tf32, "rounding": LOW}, narrow, x.loc)
         self.parts[key] = high, low
         return high, low
 

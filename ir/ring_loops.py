@@ -22,6 +22,7 @@ from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.fragment import Fragment, from_words, register_count
 from wavedsl.ir.graph import Node, Region, ValueType, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Value
+from wavedsl.ir.lower_async import added_to
 from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
@@ -35,7 +36,8 @@ from wavedsl.ir.steps import BodySchedule, Context, Env, Key, StageContext, Step
 def postponable(low: Lowering, region: Region, n: Node) -> bool:
     """Whether a product of a loop may still run when its trip ends: nothing in the trip uses its result, its slots have
     successors, and what it reads from registers is not made anew before it is waited for."""
-    if any(u in region.nodes for u in low.users().get(n.id, ())):
+    users = [u for u in low.users().get(n.id, ()) if u in region.nodes]
+    if users and (added_to(low, n) is None or not postponable(low, region, users[0])):
         return False
     plan = low.inference.mmas[n.id]
     for x, shared, made in zip(plan.ports, plan.in_shared, plan.made):
@@ -54,7 +56,8 @@ def crowded(low: Lowering, region: Region) -> bool:
     and what products read from registers and the loop makes. Then no product runs on in the next trip, and what lanes
     read of rings they read behind the products that it is computed with (dK, dV and dQ of head size 128: 256 of 240
     registers; ptxas 13 spills, or lets products wait for each other)."""
-    values = [x for x in (*region.carries, *asynchronous(low, region)) if isinstance(x.type, ValueType)]
+    started = [n for n in asynchronous(low, region) if added_to(low, n) is None]
+    values = [x for x in (*region.carries, *started) if isinstance(x.type, ValueType)]
     carried = {x.id for x in region.yields}
     held = {x.id: x for x in values if x.id not in carried}
     for n in asynchronous(low, region):

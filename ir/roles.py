@@ -18,7 +18,7 @@ from typing import Any
 from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_atomics import plan_reduction
-from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, lasting, plan_outlet
+from wavedsl.ir.bulk_store import BUFFER, BUFFERS, Outlet, finish, lasting, panel_count, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.cluster_shape import ALONE, ClusterShape
 from wavedsl.ir.cluster_sharing import shared_along
@@ -41,6 +41,8 @@ from wavedsl.ir.uneven_tiles import dealt
 from wavedsl.ir.views import placement
 from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
+ENOUGH_SLOTS = 3
+"""Slots of a ring with which copies run far enough ahead of large tiles."""
 MAP_BYTES = 128
 """Size of a tensor map; it is aligned to half of that."""
 
@@ -218,8 +220,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
                 refused.append(reduced)
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
-    reserve_outlets(low, outlets)
-    stages = _depth(low, rings, wanted)
+    stages = _reserve_buffers(low, rings, outlets, wanted)
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
     if outlets and short:
         low.shared_top, outlets = top, []
@@ -248,6 +249,22 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
         )
     low.rings = rings
     add_maps(low, rings, outlets)
+
+
+def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet], wanted: int) -> int:
+    """Places for results, and the slots that this leaves to rings. Where one ring feeds tile after tile, each panel has
+    a buffer of its own if that leaves ENOUGH_SLOTS: products of the next tile then wait for one barrier, not for copies
+    that read one panel after the other."""
+    top = low.shared_top
+    panels = sum(panel_count(low, outlet) for outlet in outlets)
+    if len(rings) == 1 and low.strategy.order is not None and panels > BUFFERS:
+        reserve_outlets(low, outlets, panels)
+        stages = _depth(low, rings, wanted)
+        if stages >= min(ENOUGH_SLOTS, wanted) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
+            return stages
+        low.shared_top = top
+    reserve_outlets(low, outlets)
+    return _depth(low, rings, wanted)
 
 
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:

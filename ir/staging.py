@@ -36,7 +36,7 @@ from wavedsl.ir.target import LoadAtom, Target
 def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
     slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
-    trip: Trip | None = None, paired: bool = False, others: Sequence[Layout] = (),
+    trip: Trip | None = None, paired: bool = False, others: Sequence[Layout] = (), added: bool = False,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
@@ -45,7 +45,8 @@ def plan_staged(
     load atom can transpose on the way to registers: whichever costs fewer cycles, copies included, and
     `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
     fragments, where elements are units. `paired`: instructions of column pairs take them. `others`: layouts that reads
-    of the same elements need, which `taken_too` gives the same place.
+    of the same elements need, which `taken_too` gives the same place. `added`: lanes multiply and add the elements
+    themselves, where it matters which registers they come to (`_ways`).
     """
     layouts = (layout, *others)
     plans = {dim_name(d): p for d, p in partition.dims.items()}
@@ -60,6 +61,7 @@ def plan_staged(
     request = _Request(
         info, layouts, contracted, partition, plans, target, slots, budget, trips, direct, paired, extents,
         any(_ragged(x, plans) for x in layouts), copy_vector(info, extents, plans), vectors, fragments,
+        added,
     )  # fmt: skip
     found: list[_Candidate] = []
     error: WaveError | None = None
@@ -86,6 +88,10 @@ def plan_staged(
         best.addresses, loads.groups(layout), min(piece, way.vector if way.deep == 1 else way.deep), 0, choice,
         deep=way.deep, across=way.across, direct=best.direct, clocks=best.clocks,
     )  # fmt: skip
+
+
+SECTOR = 32
+"""Bytes of memory that are fetched together at least: lanes that copy single words take as many of a row."""
 
 
 def memory_order(info: ArrayInfo, layout: Layout) -> list[str]:
@@ -121,6 +127,7 @@ class _Request:
     vector: int
     vectors: tuple[LoadAtom, ...]
     fragments: tuple[SharedAccess, ...]
+    added: bool
 
     @property
     def memory_fast(self) -> str:
@@ -152,9 +159,20 @@ class _Candidate:
 
 
 def _ways(request: _Request, packed: bool) -> list[CopyWay]:
-    """The ways to copy the tile: through registers with either dimension contiguous, and lane by lane as in memory."""
+    """The ways to copy the tile: through registers with either dimension contiguous, and lane by lane as in memory.
+
+    Where lanes multiply and add words themselves, those of one element of the contracted dimension must not all come to
+    one bank of registers, as every fourth register of vectors along it does. So that dimension is not the contiguous
+    one, if the chip's copies can lay down single words elsewhere.
+    """
     r, es = request, request.info.elsize
     fast, widest, order = r.memory_fast, r.vector, list(r.extents)
+    if r.added and r.target.register_banks and es == 4 and len(order) == 2 and r.contracted in order:
+        if fast != r.contracted:
+            return copy_ways(fast, fast, widest, es, r.extents, r.threads, order)
+        across = next(d for d in order if d != fast)
+        if r.direct is not False and es in r.target.copy_async and r.elements % r.threads == 0:
+            return [CopyWay(across, 1, across=SECTOR // es if r.extents[fast] % (SECTOR // es) == 0 else 0)]
     orientations = [d for d in dict.fromkeys([r.contracted or fast, fast]) if d in r.extents]
     ways = [way for d in orientations for way in copy_ways(d, fast, widest, es, r.extents, r.threads, order)]
     if r.target.copy_linear and r.direct is not False and fast in orientations and not packed:
@@ -188,7 +206,8 @@ def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
     # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
     even = r.elements // way.vector % r.threads == 0
     allowed = r.direct is not False and not r.target.copy_linear
-    return allowed and even and way.fast == r.memory_fast and way.vector * r.info.elsize in r.target.copy_async
+    kept = way.fast == r.memory_fast or (r.added and way.vector == 1)  # elements stay side by side, or are alone
+    return allowed and even and kept and way.vector * r.info.elsize in r.target.copy_async
 
 
 def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bool) -> SharedAccess:

@@ -165,6 +165,8 @@ class Target:
     has its own."""
     prefetches: bool = False
     """Whether lines can be brought into the second-level cache by an instruction of its own."""
+    register_banks: bool = False
+    """Whether a multiply-add waits where registers of one bank hold more of its operands than can be read at a time."""
     clock_unit: int = 4
     """Clocks per scheduling tick: the greatest common divisor of all occupancies."""
     batch_words: int = 0

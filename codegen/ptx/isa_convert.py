@@ -65,7 +65,8 @@ def _cvt(m: Mods) -> Any:
     if d in _INT:
         if s in _INT:
             return _int_to_int(d, sat)
-        return lambda a: float_to_int(_INTEGRAL[m["irnd"]](np.asarray(before(a)).astype(np.float64)), d)
+        nan = nan_as_int(d, s)
+        return lambda a: float_to_int(_INTEGRAL[m["irnd"]](np.asarray(before(a)).astype(np.float64)), d, nan)
     if s in _INT:
         convert = _int_to_float(d, m["frnd"])
         return (lambda a: num.saturate(convert(a))) if sat else convert
@@ -83,7 +84,7 @@ def _cvt(m: Mods) -> Any:
 
 _WORDS = "u8|s8|u16|s16|u32|s32|u64|s64|f16|f32|f64"
 _CVT: dict[str, Any] = {"unit": Unit.CVT, "latency": 6, "interval": 2, "legal": _legal, "source": "unverified"}
-_DOC = "d = a converted; float to integer saturates and gives 0 for NaN"
+_DOC = "d = a converted; float to integer saturates; NaN gives 0, or the top bit alone from .f64 and in 64 bits"
 inst(
     f"cvt{{.irnd:rni|rzi|rmi|rpi}}{{.frnd:rn|rz|rm|rp}}{{.ftz}}{{.sat}}.dtype:{_WORDS}.stype:{_WORDS}",
     "d:dtype <- a:stype",
@@ -118,14 +119,19 @@ def _int_to_int(d: str, sat: bool) -> Callable[[Array], Array]:
     return run
 
 
-def float_to_int(x: Array, d: str) -> Array:
-    """Integral float64 values to an integer type, clamped; NaN gives 0."""
+def nan_as_int(d: str, s: str) -> int:
+    """The bits that NaN of float type `s` becomes in integer type `d`: an H200 agrees with the PTX ISA."""
+    return 1 << (8 * NUMPY[d].itemsize - 1) if s == "f64" or d in ("s64", "u64") else 0
+
+
+def float_to_int(x: Array, d: str, nan: int) -> Array:
+    """Integral float64 values to an integer type, clamped; NaN gives the bits of `nan`."""
     dt = NUMPY[d]
     info = np.iinfo(dt)
     top = 2.0 ** (info.bits - (info.min < 0))
     inside = np.where(np.isnan(x), 0.0, np.clip(x, float(info.min), np.nextafter(top, 0.0)))
-    r = inside.astype(dt)
-    return np.where(x >= top, dt.type(info.max), r)
+    r = np.where(x >= top, dt.type(info.max), inside.astype(dt))
+    return np.where(np.isnan(x), np.array(nan, f"u{dt.itemsize}").view(dt), r)
 
 
 def _int_to_float(d: str, mode: str) -> Callable[[Array], Array]:

@@ -197,10 +197,10 @@ def _float_add(old: Array, a: Array) -> Array:
 
 # ---------------------------------------------------------------- asynchronous copies
 
-LEAST_HINTED_COPY = 8
-"""Bytes of an asynchronous copy that takes a cache policy: with 4, ptxas 13 assembles what an H200 calls an illegal
-instruction (CUDA_ERROR_ILLEGAL_INSTRUCTION; 8 and 16 are right there)."""
-
+# A policy is part of the row, but the compiler gives none: where the shared address is a sum whose one part is uniform
+# (an array's base and an offset with exclusive or), ptxas 13.0, and drivers of that release, leave the uniform register
+# out of what they encode (`LDGSTS [R+UR0], desc[UR1]` in SASS of sm_90 and later), and an H200 calls that an illegal
+# instruction. ptxas 13.5 encodes it. No other instruction with a policy has that form.
 add_row(
     f"cp.async.cop:ca|cg.space:shared::cta|shared.global{_HINT}{_PREFETCH}",
     "dst:addr, src:addr, size:imm, take?:b32, policy?:b64",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
-from wavedsl.codegen.ptx.isa_memory import LEAST_HINTED_COPY
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
 from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
 from wavedsl.codegen.ptx.select_entry import special
@@ -323,7 +322,8 @@ def _store_shared(s: Selector, op: Op) -> None:
 def _copy_async(s: Selector, op: Op) -> None:
     """16 bytes bypass L1 (`.cg`, the only size it has); smaller ones go through it.
 
-    A masked-off lane's address may lie outside the array: with 0 source bytes nothing is read there.
+    A masked-off lane's address may lie outside the array: with 0 source bytes nothing is read there. Cache hints are
+    left out: see the row (`isa_memory`).
     """
     buf, voff, soff, mask_v, guard_v, saddr = op.args
     bytes_ = op.attrs["bytes"]
@@ -332,11 +332,9 @@ def _copy_async(s: Selector, op: Op) -> None:
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
     target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
-    hint = op.attrs.get("cache") if bytes_ >= LEAST_HINTED_COPY else None
-    policy = cache.policy(s, hint)
-    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global", *cache.copy_words(hint))
+    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
     if mask is True:
-        s.emit(words, target, source, Imm(bytes_), *policy)
+        s.emit(words, target, source, Imm(bytes_))
         return
     take: Operand
     if mask is False:
@@ -345,7 +343,7 @@ def _copy_async(s: Selector, op: Op) -> None:
         take = s.hoisted(
             ("take", mask.id, bytes_), mask.level, lambda: s.set("b32", ("selp", "b32"), Imm(bytes_), Imm(0), mask)
         )
-    s.emit(words, target, source, Imm(bytes_), take, *policy)
+    s.emit(words, target, source, Imm(bytes_), take)
 
 
 def _touch_global(s: Selector, op: Op) -> None:

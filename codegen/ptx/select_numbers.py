@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from wavedsl.codegen.ptx.isa import parse_target
+from wavedsl.codegen.ptx.isa_convert import nan_as_int
 from wavedsl.codegen.ptx.machine import Imm, Operand, Reg
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
@@ -317,7 +318,7 @@ def _from_bits(word: int, kind: str) -> Imm:
 
 def _cvt(s: Selector, op: Op) -> None:
     """int→float rounds to nearest, float→int truncates and saturates (the hardware's `.rzi`), int→int wraps or
-    extends."""
+    extends. NaN becomes 0: where the instruction makes something else of it, it is replaced before."""
     from_, to = op.args[0].type.kind, op.result.type.kind
     sign = "u" if op.attrs.get("unsigned") else "s"
     a_type = from_ if from_[0] == "f" else sign + from_[1:]
@@ -332,7 +333,16 @@ def _cvt(s: Selector, op: Op) -> None:
         words = ("cvt", "rzi", d_type, a_type)
     else:
         words = ("cvt", d_type, a_type)
-    s.values[op.result.id] = tuple(s.set(kind, words, r) for r in s.regs(op.args[0]))
+    given = s.regs(op.args[0])
+    if words[1] == "rzi" and nan_as_int(d_type, a_type):
+        given = tuple(_number(s, r, from_) for r in given)
+    s.values[op.result.id] = tuple(s.set(kind, words, r) for r in given)
+
+
+def _number(s: Selector, r: Reg, kind: str) -> Reg:
+    """`r`, or 0 for NaN."""
+    is_number = s.set("pred", ("setp", "num", kind), r, r)
+    return s.set("b32" if kind == "f32" else "b64", ("selp", kind), r, Imm(0.0, kind), is_number)
 
 
 def _unsupported(s: Selector, op: Op, dtype: DType) -> CompileError:
@@ -390,6 +400,13 @@ def _halves(s: Selector, word: Reg) -> tuple[Reg, Reg]:
     return s.hoisted(("halves", word.id), word.level, build)
 
 
+def pair_of_8(s: Selector, word: Reg, dtype: DType, pair: int) -> Reg:
+    """The first or last two 8-bit floats of a word as f16, exactly, once per word."""
+    half = _halves(s, word)[pair]
+    words = ("cvt", "rn", "f16x2", f"{dtype.name[2:]}x2")
+    return s.hoisted(("fp8", half.id, dtype.name), half.level, lambda: s.set("b32", words, half))
+
+
 def _unpack(s: Selector, op: Op) -> None:
     dtype: DType = op.attrs["dtype"]
     index: int = op.attrs["index"]
@@ -406,9 +423,7 @@ def _unpack(s: Selector, op: Op) -> None:
     elif dtype in (dt.f8e4m3, dt.f8e5m2):
         if parse_target(s.target).number < 89:
             raise _unsupported(s, op, dtype)
-        half = _halves(s, word)[index // 2]
-        words = ("cvt", "rn", "f16x2", f"{dtype.name[2:]}x2")
-        pair = s.hoisted(("fp8", half.id, dtype.name), half.level, lambda: s.set("b32", words, half))
+        pair = pair_of_8(s, word, dtype, index // 2)
         out = s.set("b32", ("cvt", "f32", "f16"), _halves(s, pair)[index % 2])
     elif dtype.is_int or dtype.kind == "bool":
         bits = 8 if dtype.kind == "bool" else dtype.bits

@@ -187,6 +187,7 @@ def _target(chip: Chip) -> Target:
         load_atoms=_load_atoms(),
         copy_async=(4, 8, 16),
         buffer_bounds=False,
+        register_banks=True,
         prefetches=True,
         # The 24-bit signed immediate of a load's address in SASS; ptxas adds what does not fit.
         global_imm=(-(1 << 23), (1 << 23) - 1),

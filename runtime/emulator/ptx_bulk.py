@@ -304,8 +304,7 @@ class BulkCopies:
                 row, clock = int(m.global_warp[lanes[lane]]), phase.base + phase.completed + 1
                 codes[lane] = m.globals.phase_code(row, phase.column, clock)
             if m.trace is not None:
-                copies = int(np.count_nonzero(op == lane))
-                m.trace.signal(pc, lanes[lane : lane + 1], "copy", key, size, origin, copies)
+                m.trace.signal(pc, lanes[lane : lane + 1], "copy", key, size, origin)
             load = Load(
                 self, inst, int(lanes[lane]), phase, index[i], chunks[lane], granules[i] if m.checks else None, size
             )
@@ -356,7 +355,7 @@ class BulkCopies:
             m.defects(inst, m.shadow.write_by(g, m.global_warp[lanes], pc), lanes)
             m.shadow.arrived(g[0], phase.column, phase.base + phase.completed + 1)
         if m.trace is not None:
-            m.trace.signal(pc, lanes, "copy", phase.key, size, 0, 1)
+            m.trace.signal(pc, lanes, "copy", phase.key, size, 0)
         self.barriers.complete(inst, phase, size, thread)
 
     # ------------------------------------------------------------------------------------------------ stores

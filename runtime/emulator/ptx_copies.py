@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.codegen.ptx.isa_memory import LEAST_HINTED_COPY
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, Window, pick, positions_of
@@ -50,13 +49,10 @@ class AsyncCopies:
             raise CompileError("cp.async copies 4, 8 or 16 bytes")
         if row.mods["cop"] == "cg" and size.value != 16:
             raise CompileError("cp.async.cg copies 16 bytes")
-        if "cache_hint" in row.mods and size.value < LEAST_HINTED_COPY:
-            raise CompileError("cp.async of 4 bytes takes no cache policy: an H200 calls it an illegal instruction")
+        if "cache_hint" in row.mods:
+            raise CompileError("ptxas 13.0 can make an illegal instruction of cp.async with a cache policy")
         width = size.value
         take = inst.args[3] if len(inst.args) > 3 else None
-        policy = "cache_hint" in row.mods
-        if policy and len(inst.args) == 4:
-            take = None
         ignore = isinstance(take, RegUse) and take.reg.type == "pred"
         to = Access(m, inst, pc, "shared", dst, width, True)
         frm = Access(m, inst, pc, "global", src, width, False)

@@ -97,7 +97,7 @@ class Cost:
                 for event in events:
                     if event[0] == "signal":
                         if event[2] == "copy" and event[6]:
-                            count(event[6], event[5] / event[7])
+                            count(event[6], event[5])
                         elif event[2] == "store":
                             count(event[5], event[4])
                     elif event[0] not in ("shared", "local", "param"):

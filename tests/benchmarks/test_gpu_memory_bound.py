@@ -36,7 +36,8 @@ def test_every_case_is_right_on_the_emulator(benchmark, capsys):
     for case in benchmark.CASES:
         assert case.name in said
     names = {"copy", "elementwise", "softmax", "rms_norm", "row_sum", "transpose", "gemv", "skinny", "small_k"}
-    assert names | {"split_k", "stream_k", "grouped", "f32", "f64"} == {case.name for case in benchmark.CASES}
+    names |= {"split_k", "stream_k", "grouped", "f32", "f32 3xtf32", "f64"}
+    assert names == {case.name for case in benchmark.CASES}
 
 
 @pytest.mark.slow
@@ -67,6 +68,17 @@ def test_streams_are_tried_in_all_their_cuts(benchmark, tmp_path):
         assert list(row["tried"]) == [str(cut) for cut in case.cuts(case.tiny[0])]
         assert "wrong" not in row and "failed" not in row
     assert len(rows[0]["tried"]) > 1
+
+
+def test_errors_of_a_precision_stand_in_the_row(benchmark, tmp_path):
+    """Ours, and on a GPU cuBLAS', of which the goal's line is made."""
+    (case,) = (case for case in benchmark.CASES if case.name == "f32 3xtf32")
+    done = benchmark.units.Units(tmp_path / "rows.json", keep=False)
+    (row,) = benchmark.run_cases(done, benchmark.Space(), [case], timing=False, tiny=True)
+    assert 0 < row["errors"]["wavedsl"] < 2e-7
+    row["errors"]["torch"] = 2 * row["errors"]["wavedsl"]
+    (line,) = (x for x in benchmark.criteria([row]) if "error" in x[1])
+    assert line[0] == "f32 3xtf32" and line[2] == pytest.approx(2.0) and line[3] == 1.0
 
 
 def test_rows_are_cut_by_what_a_lane_can_hold(benchmark):

@@ -30,6 +30,24 @@ def test_a_number_above_its_limit_is_found() -> None:
     assert counts.over(rows) == rows[:1]
 
 
+READS = """
+        /*0000*/                   FFMA R28, R135.reuse, R142.reuse, R28 ;
+        /*0010*/                   FFMA R32, R135, R143.reuse, R32 ;
+        /*0020*/                   LDS.128 R4, [R44+0x450] ;
+        /*0030*/                   FFMA R31, R132.reuse, R142, R31 ;
+        /*0040*/                   FFMA R35, R132, R143, R35 ;
+        /*0050*/                   FFMA R36, R132, R142, R36 ;
+"""
+
+
+def test_registers_that_are_at_hand_are_not_read() -> None:
+    """R135 and R132 are read once for two, R142 and R143 once for all but the last: they lie in different banks, and
+    what is not marked does not stay."""
+    instructions, _ = sass.listed(READS)
+    assert sass.operand_reads(instructions) == (3 + 2 + 2 + 1 + 3) / 5
+    assert sass.operand_reads(instructions[2:3]) == 0
+
+
 LISTING = """
 .text.k:
         /*0000*/                   S2R R0, SR_TID.X ;

@@ -42,6 +42,23 @@ def test_a_search_on_the_emulator(tmp_path):
     assert not out.with_suffix(".part.json").exists()
 
 
+def test_times_beside_another_model(benchmark, monkeypatch, tmp_path):
+    """What was timed stays; predictions and ranks are today's."""
+    row, candidates, _ = search(benchmark, monkeypatch, tmp_path)
+    out = tmp_path / "found.json"
+    written = json.loads(out.read_text())
+    slow = {one["candidate"]: 1 / one["predicted"] for one in written["candidates"]["large"]["timed"]}
+    for one in written["candidates"]["large"]["timed"]:
+        one |= {"seconds": slow[one["candidate"]], "predicted": 1.0}
+    out.write_text(json.dumps(written))
+    assert benchmark.main(["--again", str(out), "--workers", "1"]) == 0
+    after = json.loads(out.read_text())
+    assert after["candidates"] == written["candidates"] and after["rows"] == [row]
+    (again,) = after["again"]
+    assert again["candidates"] == len(candidates["timed"]) == 4
+    assert again["correlation"] == -1.0 and again["place of the best"] == 4 and not again["best is kept"]
+
+
 def search(benchmark, monkeypatch, tmp_path, *more, seconds=lambda calls: 1e-3, problem=None):
     """As on a GPU: what the file of results has of `large`, and the exit status."""
     import gpu_gemm

@@ -78,8 +78,8 @@ def operands(m: int, n: int, k: int) -> list[np.ndarray]:
 
 def test_hints_on_copies_to_shared_memory(oracle: Callable[[str], str]) -> None:
     text = agree(gemm(("stream", "keep", "stream")), operands(64, 64, 128), "sm_80", oracle).asm
-    assert lines(text, "cp.async.cg.shared.global.L2::cache_hint ")
-    assert len(lines(text, "createpolicy")) == 2
+    assert lines(text, "cp.async.cg.shared.global ") and not lines(text, "cp.async.cg.shared.global.L2::cache_hint ")
+    assert len(lines(text, "createpolicy")) == 1  # for C: of copies with one, ptxas 13.0 can make illegal instructions
     text = agree(gemm(("bypass", None, None)), operands(64, 64, 128), "sm_80", oracle).asm
     assert not lines(text, "createpolicy")  # copies of 16 bytes pass by the first-level cache anyway
     text = agree(gemm(("stream", None, None)), operands(64, 64, 128), "gfx942", oracle).asm

@@ -58,6 +58,30 @@ def test_tiles_divide_the_product_evenly(sizes, tile):
     assert 0.95 * H200.units <= workgroups(cut, *sizes[:2]) <= H200.units
 
 
+def test_parts_are_for_what_gains_by_them():
+    """Where products and not memory take the time, sums of parts cost more than estimated: a tenth must be gained."""
+    cut = best_cut(BF16, (512, 4096, 14336), H200, 2)
+    close = [x for x in cuts(BF16, (512, 4096, 14336), H200, 2) if x.clocks < cut.clocks]
+    assert cut.tile[:2] == (128, 128) and cut.parts == 1 and close and all(x.parts > 1 for x in close)
+    assert best_cut(BF16, (512, 512, 16384), H200).parts > 1  # most units would idle
+    assert best_cut(BF16, (64, 8192, 28672), H200).parts == 2  # memory waits for nobody
+
+
+def test_of_equal_cuts_more_units_work():
+    """What memory decides takes as long in tiles of 256, 240 and 224 columns, by the estimate: not by an H200."""
+    cut = best_cut(BF16, (128, 14336, 4096), H200)
+    assert cut.tile[:2] == (64, 224) and workgroups(cut, 128, 14336) == 128
+
+
+def test_launches_may_begin_before_the_one_in_front_has_ended(monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    a, b = np.ones((128, 256), wd.bf16.storage), np.ones((512, 256), wd.bf16.storage)
+    c = np.zeros((128, 512), wd.bf16.storage)
+    (launch,) = plan_gemm(a, b, c, transpose_b=True).launches
+    text = launch.kernel.compile(*launch.arguments, target="sm_90a").asm
+    assert "griddepcontrol.wait" in text and "griddepcontrol.launch_dependents" in text
+
+
 def test_what_has_no_warpgroup_instruction_is_left_alone():
     sizes = 512, 512, 512
     assert suits(BF16, sizes, H200) and not suits(BF16, sizes, product_named("A100"))

@@ -499,3 +499,24 @@ def test_copying_threads_compute_only_what_places_their_tiles(target: str) -> No
 
     arrays = [whole((100, 64), wd.bf16), whole((40, 64), wd.bf16, 1), whole((10,), wd.f32, 2)]
     agree(kernel, [*arrays, whole((100, 40), wd.f32, 3)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f16, wd.bf16, wd.f32, wd.f64], ids=str)
+def test_nan_becomes_zero_in_integers_of_every_width(dtype: wd.DType, target: str) -> None:
+    """Seed 340802 on an H200: `cvt` to 64 bits, and from f64, makes the smallest number of NaN; the emulator made 0."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(
+        x: wd.Memory[N, dtype], wide: wd.Memory[N, wd.i64], unsigned: wd.Memory[N, wd.u64], word: wd.Memory[N, wd.i32],
+        small: wd.Memory[N, wd.u8],
+    ):  # fmt: skip
+        number = wd.read(x)
+        wd.write(wd.cast(number, wd.i64), wide)
+        wd.write(wd.cast(number, wd.u64), unsigned)
+        wd.write(wd.cast(number, wd.i32), word)
+        wd.write(wd.cast(number, wd.u8), small)
+
+    x = np.array([np.nan, -np.nan, np.inf, -np.inf, 2.5, -2.5, 0, 300], dtype.storage)
+    results = [np.full(8, 7, t.storage) for t in (wd.i64, wd.u64, wd.i32, wd.u8)]
+    agree(kernel, [x, *results], target)

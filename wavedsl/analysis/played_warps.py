@@ -371,8 +371,7 @@ class _Walk:
         if name == "signal.expect":
             return (("arrive", 1, key, 1, op.attrs["bytes"]),)
         if name == "copy.bulk":
-            copies = op.attrs["receivers"]
-            return (("copy", 1, key, self.box(op) * copies, 0, copies),)
+            return (("copy", 1, key, self.box(op) * op.attrs["receivers"], 0),)
         if name.startswith("signal.arrive"):
             lanes = self.lanes(op.args[-1], frame, warp)
             return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()

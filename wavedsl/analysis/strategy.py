@@ -17,11 +17,12 @@ one pass for K below 32, small tiles that stay in L2 for K below 128, tiles spre
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
+from wavedsl.targets import get_target
 
 STRATEGIES = (
     "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k", "stream",
@@ -46,6 +47,9 @@ LARGE = {"amd": ((256, 256), (256, 128), (128, 128)), "nvidia": ((128, 256), (12
 deep their pipeline is, the compiler decides (`pipeline_stages` 0)."""
 NEAR = 0.97
 """Share of busy units that is as good as all."""
+ADDED = ((128, 128, 1.0), (128, 64, 1.15))
+"""Tiles of products by multiply-adds of f32 and the clocks that each takes for an element, relative to the first: where
+waves have 64 x 64 they read an operand for twice as many sums."""
 TAIL = 0.8
 """Share of busy units over all rounds below which equal shares of K steps, or smaller tiles, beat whole tiles."""
 
@@ -158,6 +162,9 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
             waves_m = large[0] // LARGE_WAVE
             waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
             return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
+    if strategy in ("wave_parallel", "auto") and product is not None and min(m, n) >= 128 and _added(shape, product):
+        rows, columns, _ = min(ADDED, key=lambda x: ceil(ceil(m / x[0]) * ceil(n / x[1]) / product.units) * prod(x))
+        return _tiles(rows, columns, min(4 * width, k), 2, width, 2)
     if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
         tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
         chosen = _tiles(tile_m, tile_n, min(4 * width, k), 2, width, 2)
@@ -205,6 +212,11 @@ def _of_doubles(shape: GemmShape, product: Product, width: int) -> TileChoice:
     return TileChoice(
         chosen.rows, chosen.columns, min(DOUBLES_K, shape.k), chosen.stages, *chosen.waves, width, chosen.stages - 1
     )
+
+
+def _added(shape: GemmShape, product: Product) -> bool:
+    """Whether the chip multiplies f32 by multiply-adds."""
+    return shape.dtype.name == "f32" and not product.has_matrix("f32", get_target(product.target))
 
 
 def _large(shape: GemmShape, product: Product) -> tuple[int, int] | None:

@@ -28,6 +28,7 @@ from wavedsl.strategies.plan import (
     chip_of,
     chosen,
     long_columns,
+    on_chip,
     problem,
     warpgroup_strategy,
     waves_of,
@@ -56,13 +57,15 @@ def gemm_choices(
     transpose_b: bool = False,
     product: str | Product | None = None,
     most: int = MOST,
+    precision: str | None = None,
 ) -> list[Choice]:
     """Up to `most` ways to compute C = A B (+ beta C), `auto`'s first; arguments and errors are `matmul`'s. Empty where
     there is nothing to multiply. A way may still turn out to be none when it is compiled."""
-    form, sizes = problem(a, b, c, beta, transpose_b)
+    form, sizes = problem(a, b, c, beta, transpose_b, precision)
     if 0 in sizes:
         return []
     chip = chip_of(product, a, b, c)
+    form = on_chip(form, chip)
     launches = 2 if has_room(c) else 1
     first, _ = chosen("auto", form, sizes, chip, launches)
     sources = [

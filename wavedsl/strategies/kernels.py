@@ -22,7 +22,8 @@ BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")
 
 @dataclass(frozen=True)
 class Form:
-    """What a product kernel is made for."""
+    """What a product kernel is made for. `precision`: of operands of f32 on matrix units, "tf32" or "3xtf32"; None
+    multiplies operands as they are."""
 
     dtype: DType
     out: DType
@@ -30,6 +31,18 @@ class Form:
     beta: bool = False
     scaled: bool = True
     """Whether alpha is anything but 1."""
+    precision: str | None = None
+
+    @property
+    def multiplied(self) -> DType:
+        """The dtype that matrix instructions multiply."""
+        return wd.tf32 if self.precision else self.dtype
+
+    @property
+    def promoted(self) -> bool:
+        """Whether each trip's product starts from zero and is added to the sums by the vector units. Tensor cores cut
+        their f32 sums instead of rounding them; with two tf32 numbers per operand that would be most of the error."""
+        return self.precision == "3xtf32"
 
     @property
     def sums(self) -> DType:
@@ -57,6 +70,13 @@ class Asked:
 UNASKED = Asked()
 
 
+def plus_product(form: Form, x: Any, y: Any, acc: Any) -> Any:
+    """acc + x y, one trip of a product."""
+    if form.promoted:
+        return acc + wd.mma(x, y, wd.Register[M, N, form.sums](0), precision=form.precision)
+    return wd.mma(x, y, acc, precision=form.precision)
+
+
 def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any, asked: Asked = UNASKED) -> None:
     """alpha * product + beta * C in the accumulator's dtype, rounded once."""
     scaled = product * alpha if form.scaled else product
@@ -68,7 +88,7 @@ def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any, asked: Asked 
 @functools.cache
 def tiled(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int, int], stages: int, m_fast: bool = True,
-    split: int = 1, asked: Asked = UNASKED, prefetch: int = 0, workers: int = 0,
+    split: int = 1, asked: Asked = UNASKED, prefetch: int = 0, workers: int = 0, dependent: bool = False,
 ) -> Any:  # fmt: skip
     """A pipelined loop over K with tiles in shared memory; `waves` along M, N and K. `m_fast`: neighbouring workgroups
     share a tile of B. `stages` 0: as many as the compiler chooses. `prefetch`: steps by which tiles are brought into
@@ -78,8 +98,9 @@ def tiled(
     tiles are dealt instead (stream-K), 0 for one workgroup per tile.
     """
     schedule = wd.Schedule(
-        stages=stages or None, prefetch=prefetch or None, split_k=None if workers else split, stream_k=workers or None
-    )
+        stages=stages or None, prefetch=prefetch or None, split_k=None if workers else split, stream_k=workers or None,
+        dependent=dependent or None,
+    )  # fmt: skip
     along_k = [wd.WaveConstraint(K, BK / waves[2])] if waves[2] > 1 else []
     a_type, b_type, c_type = form.arrays(wd.SHARED)
 
@@ -100,7 +121,7 @@ def tiled(
 
         @wd.iterate(K, init_args=[start])
         def over_k(acc: wd.Register[M, N, form.sums]):
-            return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
+            return plus_product(form, wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
 
         store(form, over_k, c, alpha, beta, asked)
 
@@ -112,7 +133,10 @@ def parts(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int], m_fast: bool = True, asked: Asked = UNASKED
 ) -> Any:  # fmt: skip
     """Products of P parts of K, each by workgroups of its own: A is [M, P, K], B [N, P, K] or [P, K, N], what comes out
-    [P, M, N] in the accumulator's dtype. `added` makes C of it, and may begin when the last tiles are on their way."""
+    [P, M, N] in the accumulator's dtype. `added` makes C of it, and may begin when the last tiles are on their way.
+
+    No clusters: memory and L2 bound these, and two workgroups that wait for one another's slots lose more than half of a
+    shared tile saves (H200, 256 x 256 x 65536: 22 us, 25 in pairs; in fours 32)."""
     a_type = wd.Memory[M, P, K, wd.SHARED, form.dtype]
     inner = (N, P, K) if form.b_rows else (P, K, N)
     b_dims = (*inner, wd.SHARED, form.dtype)
@@ -128,12 +152,12 @@ def parts(
             wd.WaveConstraint(N, WN),
         ],
         subs={BM: tiles[0], BN: tiles[1], BK: tiles[2], WM: tiles[0] // waves[0], WN: tiles[1] // waves[1]},
-        schedule=wd.Schedule(split_k=1, dependent=True),
+        schedule=wd.Schedule(split_k=1, dependent=True, cluster=(1, 1, 1)),
     )
     def gemm_parts(a: a_type, b: b_type, sums: wd.Memory[P, M, N, form.sums]):
         @wd.iterate(K, init_args=[wd.Register[M, N, form.sums](0)])
         def over_k(acc: wd.Register[M, N, form.sums]):
-            return wd.mma(wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
+            return plus_product(form, wd.read(a, cache=asked.a), wd.read(b, cache=asked.b), acc)
 
         wd.write(over_k, sums)
 
@@ -183,7 +207,8 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int], asked: 
     )
     def gemm_one_pass(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         x, y = wd.read(a, cache=asked.a), wd.read(b, cache=asked.b)
-        store(form, wd.mma(x, y, wd.Register[M, N, form.sums](0)), c, alpha, beta, asked)
+        product = wd.mma(x, y, wd.Register[M, N, form.sums](0), precision=form.precision)
+        store(form, product, c, alpha, beta, asked)
 
     return gemm_one_pass
 

@@ -17,8 +17,9 @@ from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
-from wavedsl.ir.dtypes import ALL, DType
+from wavedsl.ir.dtypes import ALL, DType, f32, tf32
 from wavedsl.ir.errors import ConstraintError, LaunchError
+from wavedsl.ir.ops import PRECISIONS
 from wavedsl.ir.product import Product
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
@@ -100,15 +101,20 @@ def matmul(
     transpose_b: bool = False,
     strategy: str = "auto",
     product: str | Product | None = None,
+    precision: str | None = None,
 ) -> Plan:
     """C = alpha A B + beta C in place; A is [M, K], B is [K, N], or [N, K] with `transpose_b`. The plan that ran.
 
     Sums are f32 (f64 for f64, i32 for integers) and rounded once to C's dtype; with beta = 0, C is not read. `product`
     is the chip that the strategy is chosen for (default: the one where the arrays lie, or the target's reference
-    product).
+    product). `precision`, for A and B of f32, lets matrix units multiply tf32: "3xtf32" keeps about the accuracy of
+    f32, "tf32" that of 11 bits; None and "ieee" multiply operands as they are (docs/numerics.md has the bounds). Chips
+    without tf32, and products of a few rows, do no worse than asked for. Raises LaunchError for shapes and dtypes that
+    do not fit, ConstraintError for an unknown strategy or precision and for a precision of other operands than f32.
     """
     plan = plan_gemm(
-        a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, strategy=strategy, product=product
+        a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, strategy=strategy, product=product,
+        precision=precision,
     )  # fmt: skip
     plan.run()
     return plan
@@ -125,15 +131,17 @@ def plan_gemm(
     strategy: str = "auto",
     product: str | Product | None = None,
     choice: Choice | None = None,
+    precision: str | None = None,
 ) -> Plan:
-    """The launches of `matmul`; with `choice`, which has a strategy of its own, as that says. Raises LaunchError for
-    shapes that do not fit, ConstraintError for a strategy."""
+    """The launches of `matmul`, with its arguments and errors; with `choice`, which has a strategy of its own, as that
+    says."""
     if strategy not in GEMM_STRATEGIES:
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
-    form, (m, n, k) = problem(a, b, c, beta, transpose_b)
+    form, (m, n, k) = problem(a, b, c, beta, transpose_b, precision)
     if form.sums.bits == 64:  # multiplications of f64 wait for other waves' matrix instructions on the same pipe
         form = replace(form, scaled=alpha != 1)
     chip = chip_of(product, a, b, c)
+    form = on_chip(form, chip)
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
     if k == 0:  # an empty sum
@@ -164,7 +172,8 @@ def chosen(
 ) -> tuple[Choice, str]:  # fmt: skip
     """The cut of a product by a strategy, in so many launches at most, and why."""
     m, n, k = sizes
-    record = analyze_gemm(m, n, k, form.dtype, product=chip, out=form.out, beta=form.beta)
+    pipe = form.dtype if form.promoted else form.multiplied  # three products take longer than one of tf32, less than f32
+    record = analyze_gemm(m, n, k, pipe, product=chip, out=form.out, beta=form.beta)
     name, why = (record.recommended_strategy, record.why) if strategy == "auto" else (strategy, "asked for")
     many = name != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
     suits = warpgroups.suits if name in _LOOPS else warpgroups.suits_shallow
@@ -207,10 +216,28 @@ def factor(form: Form, value: float) -> Any:
     return int(value) if form.sums.is_int else float(value)
 
 
-def problem(a: Any, b: Any, c: Any, beta: float, transpose_b: bool) -> tuple[Form, tuple[int, int, int]]:
-    """The form of a product of arrays, and M, N, K. Raises LaunchError where they do not fit together."""
+def problem(
+    a: Any, b: Any, c: Any, beta: float, transpose_b: bool, precision: str | None = None
+) -> tuple[Form, tuple[int, int, int]]:  # fmt: skip
+    """The form of a product of arrays, and M, N, K. Raises LaunchError where they do not fit together, ConstraintError
+    for a precision that there is not, or not for these operands."""
     sizes = _shape(a, b, c, transpose_b)
-    return Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0), sizes
+    if precision is not None and precision not in PRECISIONS:
+        raise ConstraintError(f"matmul: precision={precision!r} is none", hint=f"one of {', '.join(PRECISIONS)}")
+    dtype = dtype_of(a)
+    if precision is not None and not dtype is dtype_of(b) is f32:
+        raise ConstraintError(
+            f"matmul: precision={precision!r} is for operands of f32, these are {dtype.name} and {dtype_of(b).name}",
+            hint="leave precision out: products of other dtypes are exact",
+        )
+    precision = None if precision == "ieee" else precision
+    return Form(dtype, dtype_of(c), transpose_b, beta != 0, precision=precision), sizes
+
+
+def on_chip(form: Form, chip: Product) -> Form:
+    """The form without a precision that the chip has no instruction for."""
+    tensor = any(atom.a_dtype is tf32 for atom in get_target(chip.target).mma_atoms)
+    return form if tensor else replace(form, precision=None)
 
 
 def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
@@ -240,9 +267,9 @@ def dtype_of(array: Any) -> DType:
     return found
 
 
-FMA_WAVE = (64, 32)
-"""A wave's rows and columns where products are multiply-adds: 64 sums per lane, 16 of each 20 words that it reads for
-them are shared with 15 others, and two workgroups of 128 x 64 leave a lane the registers to read ahead."""
+FMA_WAVES = ((64, 64), (64, 32))
+"""A wave's rows and columns where products are multiply-adds, the best first: 128 sums per lane, for which it reads 24
+words per element of K, or 64. Four waves a workgroup, two workgroups a unit leave a lane registers to read ahead."""
 
 
 MOST_SUMS = 128
@@ -251,7 +278,7 @@ MOST_SUMS = 128
 
 def _by_multiply_adds(form: Form, chip: Product) -> bool:
     """Whether the chip has no matrix instruction for the dtype."""
-    return not any(atom.a_dtype is form.dtype for atom in get_target(chip.target).mma_atoms)
+    return not any(atom.a_dtype is form.multiplied for atom in get_target(chip.target).mma_atoms)
 
 
 def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
@@ -260,11 +287,14 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
     many as leave a lane registers for operands beside its sums."""
     view = get_target(chip.target).warpgroup
     if staged and view is not None and tiles.tile_m * tiles.tile_n >= 64 * 64:
-        atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
+        of = form.multiplied
+        atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
         if atoms and (tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0):
             return (tiles.tile_m // 64, 1) if tiles.tile_m % 64 == 0 else (1, tiles.tile_n // 64)
-    if staged and _by_multiply_adds(form, chip) and tiles.tile_m % FMA_WAVE[0] == tiles.tile_n % FMA_WAVE[1] == 0:
-        return tiles.tile_m // FMA_WAVE[0], tiles.tile_n // FMA_WAVE[1]
+    if staged and _by_multiply_adds(form, chip):
+        for rows, columns in FMA_WAVES:
+            if tiles.tile_m % rows == tiles.tile_n % columns == 0 and tiles.tile_m * tiles.tile_n >= 4 * rows * columns:
+                return tiles.tile_m // rows, tiles.tile_n // columns
     waves_m, waves_n = max(1, min(tiles.waves_m, tiles.tile_m // 16)), max(1, min(tiles.waves_n, tiles.tile_n // 16))
     while waves_m * waves_n > 8:
         if waves_m >= waves_n:
@@ -272,7 +302,8 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
         else:
             waves_n //= 2
     lanes = get_target(chip.target).wave_size
-    while tiles.tile_m * tiles.tile_n * form.sums.bits // 32 > MOST_SUMS * lanes * waves_m * waves_n:
+    held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)
+    while held > MOST_SUMS * lanes * waves_m * waves_n:
         rows, columns = tiles.tile_m // waves_m, tiles.tile_n // waves_n
         if waves_m * waves_n > 4 or max(rows, columns) < 32:
             break
@@ -388,7 +419,7 @@ def long_columns(form: Form, sizes: tuple[int, int, int]) -> tuple[Form, int, in
     """The form, M, N and K of a product whose few rows are those of M: where columns are few, operands change places,
     by views. C^T = B^T A^T: B is then the left operand [N, K], A the right one with rows of K."""
     m, n, k = sizes
-    return (Form(form.dtype, form.out, True, form.beta), n, m, k) if m > n else (form, m, n, k)
+    return (replace(form, b_rows=True), n, m, k) if m > n else (form, m, n, k)
 
 
 def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: GemvCut) -> None:
@@ -400,7 +431,7 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
     plan.tiles = replace(plan.tiles, tile_m=m, tile_n=cut.columns, tile_k=cut.deep, split=cut.split)
     plan.in_flight = cut.in_flight(form, n, chip)
     plan.asked = hints(form, (m, n, k), (m, cut.columns), chip)
-    kernel = kernels.gemv(form, cut.columns, cut.deep, cut.waves, plan.asked, cut.split)
+    kernel = kernels.gemv(replace(form, precision=None), cut.columns, cut.deep, cut.waves, plan.asked, cut.split)
     plan.launches.append(Launch(kernel, (a, b, c, *factors)))
 
 
@@ -447,7 +478,7 @@ def _by_warpgroups(
         plan.launches.append(Launch(first, (*operands, sums)))
         plan.launches.append(Launch(kernels.added(form, cut.parts, plan.asked), (sums, c, *factors)))
         return
-    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked)
+    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True)
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 
@@ -464,7 +495,8 @@ def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: An
         _loop(plan, form, chip, arrays, sizes, factors)
         return
     side = 16 if min(m, n) <= 64 else 32
-    cut = (side, side, WAVES * WAVE_BYTES * 8 // form.dtype.bits)
+    deep = WAVE_BYTES // 2 if form.promoted else WAVE_BYTES  # fragments are held twice
+    cut = (side, side, WAVES * deep * 8 // form.dtype.bits)
     _dealt(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES))
 
 

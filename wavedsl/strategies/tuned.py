@@ -69,24 +69,30 @@ def tune_gemm(
     transpose_b: bool = False,
     product: str | Product | None = None,
     most: int = MOST,
+    precision: str | None = None,
 ) -> Tuned:
     """Try up to `most` choices for C = alpha A B + beta C. Arguments and errors are `matmul`'s; a choice that cannot be
     compiled, or whose result differs from the default's, is left out and says why.
 
     On a GPU C is overwritten with the product, but keeps what it had where `beta` is not 0. `plan.run()` computes."""
-    choices = gemm_choices(a, b, c, beta=beta, transpose_b=transpose_b, product=product, most=most)
+    choices = gemm_choices(
+        a, b, c, beta=beta, transpose_b=transpose_b, product=product, most=most, precision=precision
+    )  # fmt: skip
 
     def planned(choice: Choice | None) -> Plan:
         return plan_gemm(
-            a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product, choice=choice
+            a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product, choice=choice,
+            precision=precision,
         )  # fmt: skip
 
     if not choices:
         return Tuned(planned(None))
     measured = _has_clock(device_of({"a": a, "b": b, "c": c}))
     if measured:
-        form, (_, _, k) = problem(a, b, c, beta, transpose_b)
+        form, (_, _, k) = problem(a, b, c, beta, transpose_b, precision)
         of_sums = 0.0 if form.sums.is_int else math.sqrt(k) * 2.0**-form.sums.mantissa
+        if form.precision == "tf32":  # a choice may multiply operands as they are
+            of_sums += 2.0 ** -(form.multiplied.mantissa - 1)
         of_result = 0.0 if form.out.is_int else ROUNDING * 2.0 ** -(form.out.mantissa + 1)
         trials = _timed(choices, planned, c, beta != 0, of_sums + of_result)
     else:
@@ -113,18 +119,22 @@ def tuned_matmul(
     beta: float = 0.0,
     transpose_b: bool = False,
     product: str | Product | None = None,
+    precision: str | None = None,
 ) -> Plan:
     """C = alpha A B + beta C in place, as `matmul`, in the way that `tune_gemm` finds for these shapes, dtypes and
     strides on this chip the first time that they are met. The plan that ran."""
-    form, sizes = problem(a, b, c, beta, transpose_b)
+    form, sizes = problem(a, b, c, beta, transpose_b, precision)
     places = tuple((x.place, x.index, x.strides) for x in (describe(array) for array in (a, b, c)))
     chip = chip_of(product, a, b, c)
     key = form, sizes, (chip.name, chip.target, chip.units), places
     if key not in _KNOWN:
-        tuned = tune_gemm(a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product)
+        tuned = tune_gemm(
+            a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product, precision=precision
+        )  # fmt: skip
         _KNOWN[key] = tuned.plan.choice
     plan = plan_gemm(
-        a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product, choice=_KNOWN[key]
+        a, b, c, alpha=alpha, beta=beta, transpose_b=transpose_b, product=product, choice=_KNOWN[key],
+        precision=precision,
     )  # fmt: skip
     plan.run()
     return plan

@@ -31,16 +31,28 @@ DEPTH = 32
 """Bytes of K of one instruction."""
 STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
+LONG_STEP = 256
+"""Bytes of K per trip of few rows, whose rows of B are runs of memory: two neighbouring boxes, one behind the other. An
+H200 brings 134 MB in boxes of 64 rows by 128 bytes in 35.3 to 36.1 us, by two such in 34.2, by eight in 34.1."""
 WIDTHS = tuple(range(256, 63, -16))
 """Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
 THREE = 192
 """Columns at most where three warpgroups compute: ptxas has 128 registers per thread for them."""
 MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
+PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
+"""Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all; the same of three."""
+SPLITS, SPLIT = 3, 0.2
+"""Products that two numbers per operand take, and clocks for each element of a trip's tiles until both lie in shared
+memory, while no product runs: 226, 200 and 278 us of 2048^3 on an H200 (128 x 128 x 32, 256 x 128 x 16, 128 x 64 x 32)
+are 0.19 to 0.24 of them beside the products."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
 """Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
+PARTS_GAIN = 0.9
+"""Share of the clocks of K in one part that several must be estimated to take at most, unless memory takes half of them
+or more. (On an H200 two parts of 512 x 4096 x 14336, estimated at 0.94, took 1.1 times as long.)"""
 APART_GAIN = 0.9
 """Share of the clocks of one launch that two must be estimated to take at most: a call of two costs the host more."""
 NEAR = 0.25
@@ -73,9 +85,10 @@ class Cut:
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
     view = get_target(chip.target).warpgroup
-    if view is None or form.dtype.bits > 16 or (form.dtype.bits < 16 and not form.b_rows):
+    if view is None or form.dtype.bits > 16 and not form.precision or (form.dtype.bits != 16 and not form.b_rows):
         return False
-    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is form.dtype and x.b_dtype is form.dtype]
+    of = form.multiplied
+    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
     return bool(atoms) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
 
 
@@ -116,14 +129,24 @@ def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1)
 
 @functools.lru_cache(maxsize=4096)
 def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -> Cut:
-    best = min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
+    def worth(x: Cut) -> tuple[float, int]:
+        items = ceil(sizes[0] / x.tile[0]) * ceil(sizes[1] / x.tile[1]) * x.parts
+        return x.clocks, -min(rates.units, items) if min(sizes[:2]) > ROWS else 0
+
+    found = list(_cuts(form, sizes, rates))
+    best = min(found, key=worth)
+    whole = min((x for x in found if x.parts == 1), key=worth)
+    if best.clocks > max(PARTS_GAIN * whole.clocks, 2 * sum(memory_clocks(form, sizes, rates))):
+        best = whole
     apart = min(_cuts_apart(form, sizes, rates), key=lambda x: x.clocks, default=best) if launches > 1 else best
     return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
-def span(form: Form, k: int) -> int:
-    """Bytes of K per trip: no more than a swizzle that holds all of it."""
-    return min(STEP, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
+def span(form: Form, sizes: Sequence[int]) -> int:
+    """Bytes of K per trip: no more than a swizzle that holds all of it, or two swizzles for few rows."""
+    m, n, k = sizes
+    most = LONG_STEP if min(m, n) <= ROWS and form.b_rows else STEP
+    return min(most, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
 
 
 def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Iterator[Cut]:
@@ -135,32 +158,41 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> 
 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
-    depth = span(form, k) * 8 // form.dtype.bits
+    depth = span(form, sizes) * 8 // form.dtype.bits
     trips = ceil(k / depth)
-    for tile, waves in _tiles(m, n):
+    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
+    for tile, waves in _tiles(m, n, form.promoted):
         if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
-            if parts == 1 or trips // parts >= LEAST_TRIPS:
+            if parts == 1 or trips // parts >= least:
                 yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
 
 
 def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
     m, n, k = sizes
-    depth = span(form, k) * 8 // form.dtype.bits
+    depth = span(form, sizes) * 8 // form.dtype.bits
+    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
-    for tile, waves in _tiles(m, n):
-        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // depth // LEAST_TRIPS)
+    for tile, waves in _tiles(m, n, form.promoted):
+        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // least)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
         if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
 
 
-def _tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _tiles(m: int, n: int, promoted: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
     instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
-    evenly."""
+    evenly. `promoted`: those that hold their sums twice."""
+    for tile, waves in _all_tiles(m, n):
+        count = waves[0] * waves[1]
+        if not promoted or tile[0] * tile[1] <= count * (PROMOTED_AREA if count < 3 else PROMOTED_THREE):
+            yield tile, waves
+
+
+def _all_tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     if min(m, n) > ROWS:
         yield from (((rows, width), (rows // ROWS, 1)) for rows in (128, 64) for width in WIDTHS)
         yield from (((192, width), (3, 1)) for width in WIDTHS if width <= THREE)
@@ -182,7 +214,7 @@ def estimated(
 ) -> float:  # fmt: skip
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
-    size, step = form.dtype.bits / 8, span(form, k)
+    size, step = form.dtype.bits / 8, span(form, sizes)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
     used = min(rates.units, items)
@@ -191,11 +223,14 @@ def estimated(
     instructions = tile[0] * tile[1] // (ROWS * columns) * (step / DEPTH)
     staged = (tile[0] + tile[1]) * step
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
-    asked = staged - pair / 2  # two workgroups side by side share a tile
+    asked = staged - pair / 2  # two workgroups side by side share a tile, in a cluster or as they come (`kernels.parts`)
     unit, latency = rates.unit, rates.latency
-    read, written = (m + n) * k * size / rates.memory, m * n * form.out.bits / 8 / rates.memory
+    read, written = memory_clocks(form, sizes, rates)
     trips = ceil(k * size / step / parts)
+    instructions *= SPLITS if form.promoted else 1
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
+    if form.promoted:
+        matrix += SPLIT * staged / size
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
@@ -212,6 +247,12 @@ def estimated(
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
+
+
+def memory_clocks(form: Form, sizes: Sequence[int], rates: Rates) -> tuple[float, float]:
+    """Clocks that memory takes to bring the operands once, and to take the result."""
+    m, n, k = sizes
+    return (m + n) * k * form.dtype.bits / 8 / rates.memory, m * n * form.out.bits / 8 / rates.memory
 
 
 def products(instructions: float, columns: int, staged: float) -> float:

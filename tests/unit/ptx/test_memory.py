@@ -220,8 +220,7 @@ def test_asynchronous_copies(bytes_: int) -> None:
     np.testing.assert_array_equal(out[:64, :bytes_], np.where(keep, rows[:64, :bytes_], 0))
     np.testing.assert_array_equal(out[64:128, :bytes_], rows[64:128, :bytes_])
     assert ("cp.async.cg" if bytes_ == 16 else "cp.async.ca") in program.text
-    # An H200 calls copies of 4 bytes with a policy an illegal instruction.
-    assert program.text.count("global.L2::cache_hint") == (bytes_ > 4)
+    assert "L2::cache_hint" not in program.text  # ptxas 13.0 can make an illegal instruction of it
 
 
 @pytest.mark.parametrize(
