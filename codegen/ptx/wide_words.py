@@ -1,8 +1,8 @@
 """Numbers of 64 bits that lie in shared memory come to registers of 64 bits, not as two words that are joined.
 
 In: flat code with parallel copies. Out: the same code, in which pairs of words that are only ever loaded, split, copied
-and joined together are registers of 64 bits. The kernel IR loads words; ptxas keeps those apart, and moves them into the
-aligned registers that matrix instructions of f64 read as soon as the last one before has been issued: the move then
+and joined together are registers of 64 bits. The kernel IR loads words; ptxas keeps those apart, and moves them into
+the aligned registers that matrix instructions of f64 read as soon as the one before has been issued: the move then
 waits until that has read its own.
 Invariant: nothing but the width of registers changes. Both words of a pair are written, and read, by the same items.
 """
@@ -17,8 +17,18 @@ from wavedsl.codegen.ptx.machine import UNDEFINED, Copy, Ins, Reg, operands_of
 
 Pair = tuple[Reg, Reg]
 """Registers of the low and the high word."""
-_MOVE = "mov.b64"
-_LOADS = ("ld.shared.v2.b32", "ld.shared.v4.b32")
+
+
+def _loads(item: Ins) -> bool:
+    """Whether it loads several words of shared memory, and nothing is asked of the caches."""
+    mods = item.inst.mods
+    plain = item.inst.effects == {"load"} and mods.keys() == {"space", "vec", "type"}
+    return plain and mods["space"] == "shared" and mods["type"] == "b32"
+
+
+def _moves(item: Ins) -> bool:
+    """Whether it is a move of 64 bits."""
+    return item.inst.effects == {"move"} and item.inst.mods["type"] == "b64"
 
 
 def wide_words(code: list[Any], lookup: Callable[..., Inst], registers: int) -> list[Any]:
@@ -41,7 +51,7 @@ def wide_words(code: list[Any], lookup: Callable[..., Inst], registers: int) -> 
         words = _words(item)
         if not words or words[0].id not in made:
             out.append(item)
-        elif item.inst.name in _LOADS:
+        elif _loads(item):
             regs = tuple(made[lo.id] for lo in words[::2])
             inst = lookup("ld", "shared", "b64") if len(regs) == 1 else lookup("ld", "shared", "v2", "b64")
             out.append(Ins(inst, (regs[0] if len(regs) == 1 else regs, *item.args[1:]), item.loc, note=item.note))
@@ -56,9 +66,9 @@ def _words(item: Any) -> tuple[Reg, ...]:
     """The words that an item splits, joins or loads: pairs of registers; none of any other item."""
     if type(item) is not Ins or item.guard is not None:
         return ()
-    if item.inst.name in _LOADS:
+    if _loads(item):
         found = item.args[0]
-    elif item.inst.name == _MOVE:
+    elif _moves(item):
         found = next((x for x in item.args if type(x) is tuple), ())
     else:
         return ()
@@ -66,13 +76,24 @@ def _words(item: Any) -> tuple[Reg, ...]:
 
 
 def _pairs(code: Iterable[Any]) -> dict[int, Pair]:
-    """Words that are joined and otherwise only loaded, split and copied together, by the low one's id."""
+    """Words that are joined, or copied to such, and otherwise only loaded, split and copied together, by the low one's
+    id."""
     code = list(code)
     pairs: dict[int, Pair] = {}
     for item in code:
         words = _words(item)
-        if words and item.inst.name == _MOVE and type(item.args[0]) is Reg:
+        if words and _moves(item) and type(item.args[0]) is Reg:
             pairs[words[0].id] = words[0], words[1]
+    grown = True
+    while grown:
+        grown = False
+        for item in code:
+            sources = {dst.id: src for dst, src in item.pairs} if type(item) is Copy else {}
+            for lo, hi in [pairs[i] for i in sources if i in pairs]:
+                two = sources[lo.id], sources.get(hi.id)
+                if type(two[0]) is type(two[1]) is Reg and two[0].id not in pairs:
+                    pairs[two[0].id] = two  # type: ignore[assignment]
+                    grown = True
     while pairs:
         apart = _apart(code, pairs)
         if not apart:

@@ -223,11 +223,12 @@ def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
 
 @pytest.mark.parametrize("b_rows", [True, False])
 @pytest.mark.parametrize(
-    ("size", "tile"), [((2048, 2048, 2048), (64, 128, 16, 3)), ((512, 1024, 512), (64, 64, 16, 4))]
+    ("size", "tile"),
+    [((2048, 2048, 2048), (128, 128, 16, 3)), ((512, 1024, 512), (64, 64, 16, 3)), ((8192, 8192, 64), (64, 64, 16, 3))],
 )
 def test_f64_takes_the_chips_own_instructions(size, tile, b_rows):
     """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's, 8 of K deep; large
-    tiles where every unit has two of them, and no bank conflicts: the chip's copies and reads are free of them."""
+    tiles where all units have some and K is long. Copies and reads are free of bank conflicts."""
     tiles = choose_tiles("wave_parallel", GemmShape(*size, wd.f64), H200)
     assert (tiles.tile_m, tiles.tile_n, depth_of(tiles, Form(wd.f64, wd.f64)), tiles.pipeline_stages) == tile
     form = Form(wd.f64, wd.f64, b_rows)

@@ -142,6 +142,11 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     if strategy == "shallow_k":
         side = _square(m, n, (128, 64))
         return _tiles(side, side, max(k, 1), 1, width, 0)
+    if (
+        strategy in ("cache_persistent", "wave_parallel", "auto") and min(m, n) >= 64
+        and shape.dtype.bits == 64 and product is not None and shape.dtype.name in product.matrix
+    ):  # fmt: skip
+        return _of_doubles(shape, product, width)
     if strategy == "cache_persistent":
         side = _square(m, n, (64,))
         return _tiles(side, side, min(2 * width, k), 2, width, 1)
@@ -157,11 +162,6 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
             waves_m = large[0] // LARGE_WAVE
             waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
             return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
-    doubles = shape.dtype.bits == 64 and product is not None and shape.dtype.name in product.matrix
-    if strategy in ("wave_parallel", "auto") and doubles and min(m, n) >= 64:
-        # Few bytes feed many clocks of the matrix units: workgroups that reside together hide each other's barriers.
-        assert product is not None
-        return _of_doubles(shape, product, width)
     if strategy in ("wave_parallel", "auto") and product is not None and min(m, n) >= 128 and _added(shape, product):
         rows, columns, _ = min(ADDED, key=lambda x: ceil(ceil(m / x[0]) * ceil(n / x[1]) / product.units) * prod(x))
         return _tiles(rows, columns, min(4 * width, k), 2, width, 2)
@@ -178,26 +178,40 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of auto, {', '.join(STRATEGIES)}")
 
 
-DOUBLES = ((64, 128, 3), (64, 64, 4))
-"""Tiles of f64 for matrix units that a chip has for it, and slots of their rings, the best first: waves of 32 x 64 read
-three quarters of what those of 32 x 32 read for a product, and their sums leave two workgroups room on a unit."""
+@dataclass(frozen=True)
+class _Doubles:
+    """A tile of f64 where the product lists matrix instructions for it: rows, columns, waves along them, slots of
+    the ring, and how many workgroups a unit is to have at least."""
+
+    rows: int
+    columns: int
+    waves: tuple[int, int]
+    stages: int
+    together: int
+
+
+DOUBLES = (_Doubles(128, 128, (2, 4), 3, 1), _Doubles(64, 64, (2, 2), 3, 0))
+"""The best first. Waves of 64 x 32 read three quarters of what those of 32 x 32 read for a product; smaller tiles, of
+which more reside together, hide each other's beginnings and ends."""
 DOUBLES_K = 16
 """Elements of K per step: rows of a line, and two halves, of which one is read while the other one is multiplied."""
-TOGETHER = 2
-"""Workgroups on a unit that hide each other's beginnings and ends."""
 
 
 def _of_doubles(shape: GemmShape, product: Product, width: int) -> TileChoice:
-    """The first of `DOUBLES` that gives every unit `TOGETHER` tiles and keeps about as many units busy as the smallest
-    does; else the smallest."""
+    """The first of `DOUBLES` of which every unit has enough and that keeps about as many units busy as the smallest
+    does; the smallest for a short K."""
     m, n, units = shape.m, shape.n, product.units
-    counts = [ceil(m / rows) * ceil(n / columns) for rows, columns, _ in DOUBLES]
-    busy = [
-        m * n / (rows * columns * ceil(count / units) * units) for (rows, columns, _), count in zip(DOUBLES, counts)
-    ]
-    fits = (i for i, count in enumerate(counts) if count >= TOGETHER * units and busy[i] >= NEAR * busy[-1])
-    rows, columns, stages = DOUBLES[next(fits, len(DOUBLES) - 1)]
-    return TileChoice(rows, columns, min(DOUBLES_K, shape.k), stages, 2, 2, width, stages - 1)
+
+    def busy(tile: _Doubles) -> float:
+        count = ceil(m / tile.rows) * ceil(n / tile.columns)
+        share = m * n / (tile.rows * tile.columns * ceil(count / units) * units)
+        return share if count >= tile.together * units else 0.0
+
+    least = NEAR * busy(DOUBLES[-1])
+    chosen = next(x for x in DOUBLES if busy(x) >= least) if shape.k >= PERSISTENT_K else DOUBLES[-1]
+    return TileChoice(
+        chosen.rows, chosen.columns, min(DOUBLES_K, shape.k), chosen.stages, *chosen.waves, width, chosen.stages - 1
+    )
 
 
 def _added(shape: GemmShape, product: Product) -> bool:
