@@ -134,6 +134,36 @@ def test_auto_shares_k_of_a_narrow_product(monkeypatch, columns):
     assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
 
 
+def test_few_rows_take_two_boxes_of_k_per_trip():
+    """Boxes that are neighbours in memory are asked for one behind the other; not where B has no runs of K, K is short,
+    or rows are many."""
+    for rows in (3, 16, 64):
+        cut = best_cut(BF16, (rows, 8192, 8192), H200)
+        assert cut.tile[2] * 2 == 256 and best_cut(BF16, (8192, rows, 8192), H200).tile[2] * 2 == 256
+        assert all(x.tile[2] == 64 for x in cuts(BF16, (rows, 8192, 512), H200))
+        assert all(x.tile[2] == 64 for x in cuts(Form(wd.bf16, wd.bf16), (rows, 8192, 8192), H200))
+    assert best_cut(Form(wd.f8e4m3, wd.bf16, True), (16, 8192, 8192), H200).tile[2] == 256
+    assert all(x.tile[2] == 64 for x in cuts(BF16, (65, 8192, 8192), H200))
+    text = kernels.tiled(BF16, cut.tile, (*cut.waves, 1), 0).compile(
+        target="sm_90a", subs={kernels.M: 64, kernels.N: 8192, kernels.K: 8192}
+    ).asm  # fmt: skip
+    assert text.count("cp.async.bulk.tensor.2d.shared::cluster.global") == 2 * 2  # of A and of B
+
+
+@pytest.mark.parametrize("sizes", [(5, 200, 2056), (33, 136, 3000), (200, 9, 2176)], ids=str)
+def test_few_rows_are_right_at_all_ends(monkeypatch, sizes):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    m, n, k = sizes
+    random = np.random.default_rng(m)
+    a, b = (random.integers(-3, 4, s).astype(wd.bf16.storage) for s in ((m, k), (n, k)))
+    before = random.integers(-3, 4, (m, n)).astype(np.float32)
+    c = before.copy()
+    plan = plan_gemm(a, b, c, alpha=2, beta=3, transpose_b=True, product=H200)
+    assert plan.tiles.tile_k == 128, plan.why
+    plan.run()
+    assert np.array_equal(c, 2 * (a.astype(np.float32) @ b.astype(np.float32).T) + 3 * before)
+
+
 APART = {  # dtypes of operands and results, B as [N, K], beta
     "f16": (wd.f16, wd.f16, True, 0.0),
     "f16 B along N, f32 and C": (wd.f16, wd.f32, False, 0.5),
@@ -154,6 +184,7 @@ def test_a_second_launch_adds_the_parts_of_a_long_k(monkeypatch, form):
     plan = plan_gemm(a, b, c, alpha=2, beta=beta, transpose_b=b_rows, product=H200)
     assert plan.strategy == "split_k" and len(plan.launches) == 2, plan.why
     assert plan.launches[0].kernel.name == "gemm_parts" and k % plan.tiles.split == 0
+    assert plan.launches[0].kernel.schedule.cluster == (1, 1, 1)
     plan.run()
     wide = b.astype(np.float64)
     want = 2 * (a.astype(np.float64) @ (wide.T if b_rows else wide)) + beta * before

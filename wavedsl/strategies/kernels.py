@@ -135,8 +135,8 @@ def parts(
     """Products of P parts of K, each by workgroups of its own: A is [M, P, K], B [N, P, K] or [P, K, N], what comes out
     [P, M, N] in the accumulator's dtype. `added` makes C of it, and may begin when the last tiles are on their way.
 
-    No clusters: memory and L2 bound these, and two workgroups that wait for one another's slots lose more than half of a
-    shared tile saves (H200, 256 x 256 x 65536: 22 us, 25 in pairs; in fours 32)."""
+    No clusters: memory and L2 bound these, and two workgroups that wait for one another's slots lose more than the
+    half of a tile that they share saves (H200, 256 x 256 x 65536: 22 us, 25 in pairs; in fours 32)."""
     a_type = wd.Memory[M, P, K, wd.SHARED, form.dtype]
     inner = (N, P, K) if form.b_rows else (P, K, N)
     b_dims = (*inner, wd.SHARED, form.dtype)
