@@ -39,10 +39,12 @@ MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
 PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
 """Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all; the same of three."""
-SPLITS, SPLIT = 3, 0.2
-"""Products that two numbers per operand take, and clocks for each element of a trip's tiles until both lie in shared
-memory, while no product runs: 226, 200 and 278 us of 2048^3 on an H200 (128 x 128 x 32, 256 x 128 x 16, 128 x 64 x 32)
-are 0.19 to 0.24 of them beside the products."""
+SPLITS = 3
+"""Products that two numbers per operand take; their tiles are read once more and written twice."""
+TWICE = 256 * STEP
+"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products run."""
+BETWEEN_TRIPS = 300
+"""Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
@@ -128,9 +130,10 @@ def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -
     return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
-def span(form: Form, k: int) -> int:
-    """Bytes of K per trip: no more than a swizzle that holds all of it."""
-    return min(STEP, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
+def span(form: Form, k: int, tile: Sequence[int] = (0, 0)) -> int:
+    """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for."""
+    most = STEP // 2 if form.promoted and sum(tile[:2]) * STEP > TWICE else STEP
+    return min(most, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
 
 
 def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Iterator[Cut]:
@@ -142,9 +145,9 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> 
 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
-    depth = span(form, k) * 8 // form.dtype.bits
-    trips = ceil(k / depth)
     for tile, waves in _tiles(m, n, form.promoted):
+        depth = span(form, k, tile) * 8 // form.dtype.bits
+        trips = ceil(k / depth)
         if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
@@ -155,9 +158,9 @@ def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
 def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
     m, n, k = sizes
-    depth = span(form, k) * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
     for tile, waves in _tiles(m, n, form.promoted):
+        depth = span(form, k, tile) * 8 // form.dtype.bits
         most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // depth // LEAST_TRIPS)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
         if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
@@ -196,7 +199,7 @@ def estimated(
 ) -> float:  # fmt: skip
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
-    size, step = form.dtype.bits / 8, span(form, k)
+    size, step = form.dtype.bits / 8, span(form, k, tile)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
     used = min(rates.units, items)
@@ -212,7 +215,8 @@ def estimated(
     instructions *= SPLITS if form.promoted else 1
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
     if form.promoted:
-        matrix += SPLIT * staged / size
+        port += 3 * staged / PORT
+        matrix = max(matrix, port) + BETWEEN_TRIPS + tile[0] * tile[1] / 128
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
