@@ -167,7 +167,7 @@ def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
 
 
-def _tiles(m: int, n: int, promoted: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _tiles(m: int, n: int, promoted: bool = False) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
     instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
     evenly. `promoted`: those that hold their sums twice."""
