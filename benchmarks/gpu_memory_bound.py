@@ -221,6 +221,7 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
 
 HUGE = [(4096, 4096), (8192, 8192), (16384, 16384)]
 TINY = [(5, 300)]
+WIDE = [(2048, 2048, 2048), (8192, 8192, 64)]
 SKINNY = [1, 2, 4, 8, 16, 32, 64]
 
 CASES = (
@@ -236,9 +237,9 @@ CASES = (
     Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)], _choices),
     Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)], _choices),
     Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
-    Case("f32", product(wd.f32, 1e-5), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
-    Case("f32 3xtf32", product(wd.f32, 1e-5, "3xtf32"), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
-    Case("f64", product(wd.f64, 1e-12), [(2048, 2048, 2048), (8192, 8192, 64)], [(40, 36, 50)], _choices),
+    Case("f32", product(wd.f32, 1e-5), WIDE, [(40, 36, 50)], _choices),
+    Case("f32 3xtf32", product(wd.f32, 1e-5, "3xtf32"), WIDE, [(40, 36, 50)], _choices),
+    Case("f64", product(wd.f64, 1e-12), WIDE, [(40, 36, 50)], _choices),
 )
 
 

@@ -86,10 +86,11 @@ def count(instructions: Iterable[Instruction]) -> dict[str, int]:
 
 
 def operand_reads(instructions: Iterable[Instruction]) -> float:
-    """Registers that a multiply-add reads on average, without those that are at hand: what an instruction marked
-    `.reuse` has read stays, per bank of registers (even and odd) and position among the operands, until another register
-    of that bank is read in that position (Huerta and others, "Analyzing Modern NVIDIA GPU Cores", 2025, from memory). Two
-    banks give two registers a clock, as long as one multiply-add takes. 0 without any."""
+    """Registers that a multiply-add reads on average, without those that are at hand; 0 without any.
+
+    What an instruction marked `.reuse` has read stays, per bank of registers (even and odd) and position among the
+    operands, until another register of that bank is read in that position (Huerta and others, "Analyzing Modern NVIDIA
+    GPU Cores", 2025, from memory). Two banks give two registers in the clock that a multiply-add takes."""
     kept: dict[tuple[int, int], int] = {}
     reads = count = 0
     for one in instructions:

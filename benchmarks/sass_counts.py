@@ -379,7 +379,10 @@ HEADS = {
         "registers", "loop", "issued", "accesses", "narrow accesses", "issued per 16 bytes", "addresses per 16 bytes",
         "ffma", "fadd", "fmul", "mufu", "convert", "integer", "branch",
     ),
-    "adds": ("registers", "issued", "ffma", "others per ffma", "reads per ffma", "fences", "shared", "integer", "move", "async copy"),
+    "adds": (
+        "registers", "issued", "ffma", "others per ffma", "reads per ffma", "fences", "shared", "integer", "move",
+        "async copy",
+    ),
 }  # fmt: skip
 AGAINST = (
     "ours", "Triton's", "target", "registers", "its registers", "spilled", "its spilled", "what", "value", "its",

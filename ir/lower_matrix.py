@@ -382,8 +382,8 @@ def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int]
 
 
 def emit_fma(low: Lowering, plan: MmaPlan, a: Value, c: Value, acc: Value) -> Value:
-    """One K step of an outer product by multiply-adds: row by row, where registers have banks every other one backwards.
-    Neighbours then share an operand, which is read once, also where rows meet."""
+    """One K step of an outer product by multiply-adds, row by row. Where registers have banks every other row is walked
+    backwards: neighbours then share an operand, which is read once, also where rows meet."""
     b, atom = low.b, plan.atom
     kind = register_type(atom.acc_dtype)
     xs = [x if x.type is kind else b.bitcast(x, kind) for x in numbers(low, a, kind)]

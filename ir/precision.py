@@ -50,7 +50,7 @@ class _Products:
             if tensor and n.op == "read" and n.dtype is f32
             and any(u.attrs.get("precision") == "3xtf32" and position < 2 for u, position in users.get(n.id, ()))
         }  # fmt: skip
-        """Reads of operands that become two: right behind the read, before what waits for products of the trip before."""
+        """Reads of operands that become two, right behind them: before what waits for products of the trip before."""
 
     def change(self, copy: Copy, n: Node) -> Node:
         if n.op == "mma" and "precision" in n.attrs:

@@ -22,8 +22,8 @@ from wavedsl.ir.emit_loop import synchronise
 from wavedsl.ir.fragment import Fragment, from_words, register_count
 from wavedsl.ir.graph import Node, Region, ValueType, region_nodes
 from wavedsl.ir.kernel_ir import PRED, Value
-from wavedsl.ir.lower_async import added_to
 from wavedsl.ir.loop_frame import LoopFrame
+from wavedsl.ir.lower_async import added_to
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, register_room, trip_stages

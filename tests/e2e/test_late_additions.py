@@ -9,11 +9,10 @@ import numpy as np
 import products
 import pytest
 from products import K, M, N, numbers
-from wavedsl.ir.graph import Graph
 from wavedsl.ir.late_additions import late_additions
-from wavedsl.targets import get_target
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 TILE = [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 128, 1), wd.TilingConstraint(K, 32)]
 
@@ -64,7 +63,8 @@ def test_products_are_those_of_numpy(size, precision, dtype, more, oracle):
 
 def test_the_product_runs_while_operands_are_made():
     """In a trip: the operands are split and stored, then the product of the trip before is waited for and added."""
-    a, b, c = numbers((256, 512), wd.f32, 1, "whole"), numbers((256, 512), wd.f32, 2, "whole"), np.zeros((256, 256), "f4")
+    a, b = (numbers((256, 512), wd.f32, seed, "whole") for seed in (1, 2))
+    c = np.zeros((256, 256), np.float32)
     text = added("3xtf32", wd.f32).compile(a, b, c, target="sm_90a").asm
     trip = next(x for x in re.split(r"\n\$\w+:", text) if x.count("wgmma.mma_async") == 12)
     stored, waited, summed, started = (
@@ -75,18 +75,15 @@ def test_the_product_runs_while_operands_are_made():
     assert stored[-1] < waited[0] < summed[0] < summed[-1] < started[0]
 
 
-def traced(kernel: Any) -> Graph:
-    return kernel.trace()
-
-
 def test_what_is_left_as_it_is():
     """Chips whose products wait, dtypes without such instructions, waves that share K, products that are used twice."""
     target = get_target("sm_90a")
-    graph = traced(added("3xtf32", wd.f32))
+    graph = added("3xtf32", wd.f32).trace()
     assert late_additions(graph, target) is not graph
     assert late_additions(graph, get_target("sm_80")) is graph
-    for other in (added(None, wd.f32), added("ieee", wd.f32), added("3xtf32", wd.f32, waves=[wd.WaveConstraint(K, 16)])):
-        graph = traced(other)
+    along_k = added("3xtf32", wd.f32, waves=[wd.WaveConstraint(K, 16)])
+    for other in (added(None, wd.f32), added("ieee", wd.f32), along_k):
+        graph = other.trace()
         assert late_additions(graph, target) is graph
 
     @wd.wave(TILE)
@@ -100,5 +97,5 @@ def test_what_is_left_as_it_is():
 
         wd.write(loop[0] + loop[1], c)
 
-    graph = traced(twice)
+    graph = twice.trace()
     assert late_additions(graph, target) is graph

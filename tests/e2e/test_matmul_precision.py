@@ -95,6 +95,20 @@ def test_what_is_no_number_stays_none(monkeypatch, target):
         assert (others == 64).all()
 
 
+@pytest.mark.parametrize("exponent", [-100, -115, -122, -130])
+def test_steps_of_tf32_end_at_2_to_the_minus_136(monkeypatch, exponent):
+    """What is smaller is cut off an operand; an H200 has the same errors (docs/numerics.md)."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    a, b, c = operands((128, 128, 128))
+    a, b = np.ldexp(a, exponent), np.ldexp(b, 60)
+    matmul(a, b, c, transpose_b=True, precision="3xtf32")
+    error, magnitude = errors(a, b, c)
+    bound = mma_tolerance(128, magnitude, wd.f32, precision="3xtf32", promoted=DEPTH)
+    steps = 2.0**-136 * (np.abs(a, dtype=np.float64).sum(1)[:, None] + np.abs(b, dtype=np.float64).sum(1))
+    assert (error <= bound + steps).all()
+    assert (error > bound).any() == (exponent < -115)
+
+
 def test_ieee_is_the_default(monkeypatch):
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
     a, b, c = operands((64, 64, 64))

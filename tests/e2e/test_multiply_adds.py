@@ -60,7 +60,8 @@ def test_rows_along_k_are_laid_down_across(size, target, oracle):
 def test_neighbours_share_an_operand():
     """Rows of a lane's sums are walked to and fro: from one multiply-add to the next one operand stays."""
     a, b, c = spread((128, 128, 256))
-    compiled = tiled(Form(wd.f32, wd.f32, True), (128, 128, 16), (2, 2, 1), 2).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    kernel = tiled(Form(wd.f32, wd.f32, True), (128, 128, 16), (2, 2, 1), 2)
+    compiled = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
     pairs = re.findall(r"fma\.rn\.f32 +%r\d+, (%r\d+), (%r\d+), %r\d+;", compiled.asm)
     shared = sum(x == y or u == v for (x, u), (y, v) in itertools.pairwise(pairs))
     assert len(pairs) >= 2048 and shared > 0.95 * len(pairs)

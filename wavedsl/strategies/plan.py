@@ -172,7 +172,7 @@ def chosen(
 ) -> tuple[Choice, str]:  # fmt: skip
     """The cut of a product by a strategy, in so many launches at most, and why."""
     m, n, k = sizes
-    pipe = form.dtype if form.promoted else form.multiplied  # three products take longer than one of tf32, less than f32
+    pipe = form.dtype if form.promoted else form.multiplied  # three products take longer than one of tf32
     record = analyze_gemm(m, n, k, pipe, product=chip, out=form.out, beta=form.beta)
     name, why = (record.recommended_strategy, record.why) if strategy == "auto" else (strategy, "asked for")
     many = name != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads

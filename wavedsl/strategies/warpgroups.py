@@ -42,10 +42,12 @@ MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
 PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
 """Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all; the same of three."""
-SPLITS, SPLIT = 3, 0.2
-"""Products that two numbers per operand take, and clocks for each element of a trip's tiles until both lie in shared
-memory, while no product runs: 226, 200 and 278 us of 2048^3 on an H200 (128 x 128 x 32, 256 x 128 x 16, 128 x 64 x 32)
-are 0.19 to 0.24 of them beside the products."""
+SPLITS = 3
+"""Products that two numbers per operand take; their tiles are read once more and written twice."""
+TWICE = 256 * STEP
+"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products run."""
+BETWEEN_TRIPS = 300
+"""Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
@@ -85,7 +87,7 @@ class Cut:
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
     view = get_target(chip.target).warpgroup
-    if view is None or form.dtype.bits > 16 and not form.precision or (form.dtype.bits != 16 and not form.b_rows):
+    if view is None or (form.dtype.bits > 16 and not form.precision) or (form.dtype.bits != 16 and not form.b_rows):
         return False
     of = form.multiplied
     atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
@@ -142,11 +144,13 @@ def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -
     return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
-def span(form: Form, sizes: Sequence[int]) -> int:
-    """Bytes of K per trip: no more than a swizzle that holds all of it, or two swizzles for few rows and a long K."""
+def span(form: Form, sizes: Sequence[int], tile: Sequence[int] = (0, 0)) -> int:
+    """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for; two swizzles
+    for few rows and a long K."""
     m, n, k = sizes
     row = k * form.dtype.bits // 8
     most = LONG_STEP if min(m, n) <= ROWS and form.b_rows and row >= LEAST_TRIPS * LONG_STEP else STEP
+    most = STEP // 2 if form.promoted and sum(tile[:2]) * STEP > TWICE else most
     return min(most, max(DEPTH, 1 << (row - 1).bit_length()))
 
 
@@ -159,10 +163,10 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> 
 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
-    depth = span(form, sizes) * 8 // form.dtype.bits
-    trips = ceil(k / depth)
-    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
     for tile, waves in _tiles(m, n, form.promoted):
+        depth = span(form, sizes, tile) * 8 // form.dtype.bits
+        trips = ceil(k / depth)
+        least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
         if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
@@ -173,17 +177,17 @@ def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
 def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
     m, n, k = sizes
-    depth = span(form, sizes) * 8 // form.dtype.bits
     least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
     for tile, waves in _tiles(m, n, form.promoted):
+        depth = span(form, sizes, tile) * 8 // form.dtype.bits
         most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // least)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
         if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
 
 
-def _tiles(m: int, n: int, promoted: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _tiles(m: int, n: int, promoted: bool = False) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
     instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
     evenly. `promoted`: those that hold their sums twice."""
@@ -215,7 +219,7 @@ def estimated(
 ) -> float:  # fmt: skip
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
-    size, step = form.dtype.bits / 8, span(form, sizes)
+    size, step = form.dtype.bits / 8, span(form, sizes, tile)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
     used = min(rates.units, items)
@@ -231,7 +235,8 @@ def estimated(
     instructions *= SPLITS if form.promoted else 1
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
     if form.promoted:
-        matrix += SPLIT * staged / size
+        port += 3 * staged / PORT
+        matrix = max(matrix, port) + BETWEEN_TRIPS + tile[0] * tile[1] / 128
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
