@@ -45,7 +45,8 @@ PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
 SPLITS = 3
 """Products that two numbers per operand take; their tiles are read once more and written twice."""
 TWICE = 256 * STEP
-"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products run."""
+"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products
+run."""
 BETWEEN_TRIPS = 300
 """Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
@@ -145,8 +146,8 @@ def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -
 
 
 def span(form: Form, sizes: Sequence[int], tile: Sequence[int] = (0, 0)) -> int:
-    """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for; two swizzles
-    for few rows and a long K."""
+    """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for; two
+    swizzles for few rows and a long K."""
     m, n, k = sizes
     row = k * form.dtype.bits // 8
     most = LONG_STEP if min(m, n) <= ROWS and form.b_rows and row >= LEAST_TRIPS * LONG_STEP else STEP
