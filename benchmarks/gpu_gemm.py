@@ -10,9 +10,10 @@ First every kind of product is compared with a float64 reference: fresh N(0, 1) 
 What may be off: the rounding of the output, and errors of sums relative to the sum of the products' magnitudes. Then
 the cases are timed. For each our tiles are chosen by trying `candidates` on the chip: the fastest whose result, on an
 output filled with NaN again, agrees with float64 there; one that does not is named, and the run ends with an error. A
-time is the median of replays of a CUDA graph whose launches rotate through as many copies of the operands as exceed the
-L2 cache several times, per launch; all providers are timed that way, after each other and once more the other way
-round. A rival that cannot be imported or run has no number, and the JSON says why.
+time is that of replays of a CUDA graph whose launches rotate through as many copies of the operands as exceed the L2
+cache several times, per launch. All providers are timed together, in slices of one graph in turn, each as often behind
+every other (`together`): the mean of a provider's slices, a quarter at each end left out. A rival that cannot be
+imported or run has no number, and the JSON says why.
 
 The table comes last; beside it are written results/gpu_gemm.json, with machine, driver and versions, and a plot of the
 rates. A check or case that fails, hangs or kills the context is a row that says so, and the next one runs (`units`).
@@ -23,12 +24,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,11 +53,10 @@ from rehearsal import Rehearsal
 ROTATED_BYTES = 512 << 20
 """Operands of this many bytes in all are rotated through: several times any L2 cache."""
 GRAPH_SECONDS, REPLAYS, SETTLING = 0.02, 10, 3
-"""A graph holds launches for about so long; the median is over so many replays, without the first ones, in which the
-chip's clock settles."""
-BEFORE = 1.0
-"""Seconds that our product runs before the first provider is timed: an H200 that has just been at its power limit for
-half a second is held far below it for a while (13 % more time for the same kernel), whoever comes then."""
+"""A graph holds launches for about so long: a slice. Where one provider is timed alone, the median is over so many
+replays, without the first ones, in which the chip's clock settles."""
+WARM, SLICES = 0.5, 20
+"""Seconds for which our finalists take slices before rivals join, and slices of each provider then, at least."""
 
 # --------------------------------------------------------------------------------------------------------------- cases
 
@@ -162,19 +163,26 @@ def _blocks(rows: int, most: int) -> Iterator[slice]:
 
 
 def median_time(
-    torch: Any, calls: Sequence[Callable[[], Any]], seconds: float | None = None, replayed: int = REPLAYS,
-    before: float = 0.0,
+    torch: Any, calls: Sequence[Callable[[], Any]], seconds: float | None = None, replayed: int = REPLAYS
 ) -> tuple[float, str]:  # fmt: skip
-    """(seconds per call, clock): a graph of all calls in turn, replayed; events where a call cannot be captured; the
-    wall clock without a GPU. `seconds`: how long a graph takes (default: GRAPH_SECONDS); `before`: for how long it is
-    replayed at least before it is timed."""
+    """(seconds per call, clock) of `repeated`: the median of so many replays, the first ones left out; of one run where
+    there is no GPU."""
+    run, clock = repeated(torch, calls, seconds)
+    if clock == "wall":
+        return run(), clock
+    if clock == "graph":
+        run()
+    replays = [run() for _ in range(replayed)]
+    return statistics.median(replays[SETTLING:] or replays), clock
+
+
+def repeated(
+    torch: Any, calls: Sequence[Callable[[], Any]], seconds: float | None = None
+) -> tuple[Callable[[], float], str]:  # fmt: skip
+    """(what makes all calls in turn and gives the seconds of one, clock): a graph of them, replayed; events where a
+    call cannot be captured; the wall clock without a GPU. `seconds`: how long it takes (default: GRAPH_SECONDS)."""
     if torch is None:
-        times = []
-        for call in calls:
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        return statistics.median(times), "wall"
+        return functools.partial(_wall_time, calls), "wall"
     for call in calls:  # compiles, loads, allocates: none of that can be captured
         call()
     torch.cuda.synchronize()
@@ -188,15 +196,15 @@ def median_time(
                     call()
     except RuntimeError:
         torch.cuda.synchronize()
-        return statistics.median(_event_time(torch, calls, rounds) for _ in range(replayed)), "events"
-    started = time.perf_counter()
-    graph.replay()
-    torch.cuda.synchronize()
-    while time.perf_counter() - started < before:
-        graph.replay()
-        torch.cuda.synchronize()
-    replays = [_event_time(torch, [graph.replay], 1) for _ in range(replayed)]
-    return statistics.median(replays[SETTLING:] or replays) / (rounds * len(calls)), "graph"
+        return functools.partial(_event_time, torch, calls, rounds), "events"
+    return lambda: _event_time(torch, [graph.replay], 1) / (rounds * len(calls)), "graph"
+
+
+def _wall_time(calls: Sequence[Callable[[], Any]]) -> float:
+    start = time.perf_counter()
+    for call in calls:
+        call()
+    return (time.perf_counter() - start) / len(calls)
 
 
 def _event_time(torch: Any, calls: Sequence[Callable[[], Any]], rounds: int) -> float:
@@ -251,10 +259,55 @@ def trial(held: Held, way: Config | str, alone: bool) -> dict[str, Any]:
     return {**found, "error": products.error()}
 
 
-def timed(held: Held, bind: Bind, before: float = 0.0) -> dict[str, Any]:
-    """A provider's seconds."""
-    seconds, clock = median_time(held.space.torch, held.products.calls(bind), before=before)
+def sound(held: Held, bind: Bind) -> dict[str, Any]:
+    """That a rival runs: roughly its seconds, and on what clock."""
+    seconds, clock = median_time(held.space.torch, held.products.calls(bind), 0.004)
     return {"seconds": seconds, "clock": clock}
+
+
+def together(held: Held, finalists: Mapping[str, Bind], rivals: Mapping[str, Bind]) -> dict[str, Any]:
+    """Seconds of each provider in each of its slices, all of them in turn.
+
+    A GPU at its power limit changes its clock by steps of 1 to 3 % every few slices, looking for the limit, and at
+    first overshoots for half a second. So nobody has a turn of seconds. First our finalists take slices for WARM
+    seconds, which brings the chip to its limit and, in the later half, says which of them is ours. Then that one and
+    the rivals take slices in the orders of `balanced`, SLICES each or more: whatever the clock does, it does to all of
+    them, and `middle` of many slices levels its steps. A clock that follows all providers' mean power does not show
+    what one would gain at the limit, alone, by taking less power than the others; `gpu_power` does.
+    """
+    torch = held.space.torch
+    made = {name: repeated(torch, held.products.calls(bind)) for name, bind in {**finalists, **rivals}.items()}
+    lasting: dict[str, list[float]] = {name: [] for name in finalists}
+    warming = itertools.cycle(balanced(list(finalists)))
+    started = time.perf_counter()
+    while True:
+        for name in next(warming):
+            lasting[name].append(made[name][0]())
+        if torch is None or time.perf_counter() - started >= WARM:
+            break
+    settled = {name: middle(times[len(times) // 2 :]) for name, times in lasting.items()}
+    best = min(settled, key=settled.__getitem__)
+    orders = balanced([best, *rivals])
+    slices: dict[str, list[float]] = {name: [] for name in (best, *rivals)}
+    for _ in range(1 if torch is None else -(-SLICES // len(orders))):
+        for order in orders:
+            for name in order:
+                slices[name].append(made[name][0]())
+    return {"best": best, "lasting": settled, "slices": slices, "clock": made[best][1]}
+
+
+def middle(times: Sequence[float]) -> float:
+    """The mean of the middle half. (A median would be one of a few steps of the clock.)"""
+    cut = len(times) // 4
+    return statistics.mean(sorted(times)[cut : len(times) - cut])
+
+
+def balanced(names: Sequence[str]) -> list[list[str]]:
+    """Orders of the names in which each stands in each place, and behind each other one, equally often (Williams)."""
+    count = len(names)
+    zigzag = [(i + 1) // 2 if i % 2 else (count - i // 2) % count for i in range(count)]
+    orders = [[names[(x + shift) % count] for x in zigzag] for shift in range(count)]
+    return orders if count % 2 == 0 or count == 1 else orders + [order[::-1] for order in orders]
 
 
 def _of_way(held: Held, way: Config | str, *operands: Any) -> Callable[[], Any]:
@@ -314,28 +367,24 @@ def run_case(
         whys += [f"{name} is wrong" for name in row["wrong"]] + [t["unfit"] for t in tries.values() if "unfit" in t]
         return {**row, "failed": whys[0]}
     finals = sorted(right, key=lambda name: tries[name].get("seconds", 0.0))[:FINALISTS]
-    if len(finals) > 1:
-        lasting = {}
-        for name in finals:
-            one = functools.partial(timed, held, functools.partial(_of_way, held, found[name]))
-            lasting[name] = done.run(f"{key} lasting {name}", {}, one, units.CHECK_LIMIT, ("products",))
-        row["lasting"] = {n: t.get("failed") or t["seconds"] for n, t in lasting.items()}
-        finals.sort(key=lambda name: lasting[name].get("seconds", math.inf))
-    best = row["tiles"] = finals[0]
-    row["error"] = tries[best]["error"]
-    others = rivals_of(space.torch, not tiny)
-
-    def unit(provider: str) -> tuple[str, Callable[[], dict[str, Any]], str]:
-        bind: Bind = others[provider] if provider in others else functools.partial(_of_way, held, found[best])
-        of = f"{key} by {provider}" + (f", {best}" if provider == units.OURS else "")
-        return of, functools.partial(timed, held, bind, BEFORE if provider == units.OURS else 0.0), f"by {provider}"
-
-    seen, row["missing"], failed = units.by_providers(done, (units.OURS, *others), unit, turns=1 if tiny else 2)
-    row["seconds"] = {provider: times["seconds"] for provider, times in seen.items()}
-    row["turns"] = {provider: times["turns"] for provider, times in seen.items() if "turns" in times}
-    if failed:
-        return {**row, "failed": failed}
-    row["clock"] = seen[units.OURS]["clock"]
+    row["missing"], sane = {}, {}
+    for name, bind in rivals_of(space.torch, not tiny).items():
+        seen = done.run(
+            f"{key} by {name}", {}, functools.partial(sound, held, bind), 2 * units.CHECK_LIMIT, (f"by {name}",)
+        )
+        if "failed" in seen:
+            row["missing"][name] = seen["failed"]
+        else:
+            sane[name] = bind
+    ours = {name: functools.partial(_of_way, held, found[name]) for name in finals}
+    one = functools.partial(together, held, ours, sane)
+    seen = done.run(f"{key} together", {}, one, 2 * units.CHECK_LIMIT, ("products",))
+    if "failed" in seen:
+        return {**row, "failed": seen["failed"]}
+    best = row["tiles"] = seen["best"]
+    row["error"], row["lasting"], row["clock"] = tries[best]["error"], seen["lasting"], seen["clock"]
+    row["slices"] = {units.OURS if name == best else name: times for name, times in seen["slices"].items()}
+    row["seconds"] = {name: middle(times) for name, times in row["slices"].items()}
     row["roofline"] = roofline_seconds(product, form, size)
     return {**row, **judged(case, row)}
 

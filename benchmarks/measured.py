@@ -53,9 +53,10 @@ def environment(session: dict[str, Any]) -> Iterator[str]:
     yield f"{gpu['torch']}, Triton {gpu['triton']}, Python {last['python']}; {dates}, commits {commits}."
     yield "`benchmarks/results/h200.json` has every row and what each was measured on. Times of products are those of a"
     yield "chip that multiplies without a pause: its 700 W, not its clock of 1980 MHz, limit every provider alike."
-    yield "Where a row has two turns, `by turn` has both ratios: ours came first in the first one, straight after its"
-    yield "candidates, when the chip is held far below its limit (the same kernel takes up to 13 % more there than a"
-    yield "second before or after). Rows without turns, and gradients of d 256, are of the day's first runs"
+    yield "`by turn` has the quartiles of the ratios of slices that the providers of a row took in turn, or, in rows"
+    yield "from before, the ratios of two turns: ours came first in the first one, straight after its candidates, when"
+    yield "the chip is held far below its limit (the same kernel takes up to 13 % more there than a second before or"
+    yield "after). Rows with neither, and gradients of d 256, are of the day's first runs"
     yield "(`h200_earlier.json`)."
     yield ""
 
@@ -102,7 +103,11 @@ def products(session: dict[str, Any]) -> Iterator[str]:
 
 
 def _turns(row: dict[str, Any]) -> str | None:
-    """The ratio to cuBLAS in each turn."""
+    """The ratio to cuBLAS in each turn; the quartiles of those in slices."""
+    slices = row.get("slices", {})
+    if "cublas" in slices and "wavedsl" in slices:
+        low, _, high = statistics.quantiles([b / a for a, b in zip(slices["wavedsl"], slices["cublas"])], n=4)
+        return f"{low:.3f} to {high:.3f}"
     turns = row.get("turns", {})
     if "cublas" not in turns or "wavedsl" not in turns:
         return None

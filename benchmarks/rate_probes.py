@@ -364,10 +364,11 @@ TILE = 256 * 128
 """Bytes of shared memory: a ring behind its barriers, and 256 rows of 128 bytes."""
 
 
-def f64_product(size: int) -> str:
-    """Eight warps, two to a sub-core, that multiply 16 x 8 x 4 in f64, each into `CHAINS` sums in turn."""
+def f64_product(deep: int, size: int) -> str:
+    """Eight warps, two to a sub-core, that multiply 16 x 8 x `deep` in f64, each into `CHAINS` sums in turn."""
+    a, b = (", ".join(["%fd0"] * (count * deep // 4)) for count in (2, 1))
     one = "".join(
-        f" mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {{{d}}}, {{%fd0, %fd0}}, {{%fd0}}, {{{d}}};\n"
+        f" mma.sync.aligned.m16n8k{deep}.row.col.f64.f64.f64.f64 {{{d}}}, {{{a}}}, {{{b}}}, {{{d}}};\n"
         for d in (", ".join(f"%fd{1 + 4 * i + j}" for j in range(4)) for i in range(CHAINS))
     )
     count = 1 + 4 * CHAINS
@@ -410,7 +411,13 @@ PROBES = (
         )
         for n in (8, 64, 256) for together in (1, 8)
     ),
-    Probe("f64 product of 16 x 8 x 4 in a sub-core", f64_product, "clocks", None, per_step(2 * CHAINS), block=256),
+    *(
+        Probe(
+            f"f64 product of 16 x 8 x {deep} in a sub-core", partial(f64_product, deep), "clocks", None,
+            per_step(2 * CHAINS), block=256,
+        )
+        for deep in (4, 8, 16)
+    ),
     _stream("L2 to 1 SM", models="unit_rate", source=16 * MB),
     *(_stream(f"L2 to {n} SMs", models=None, grid=n, source=16 * MB) for n in (16, 66)),
     _stream("L2 to 132 SMs", models="l2_rate", grid=132, source=16 * MB),

@@ -66,6 +66,9 @@ class Instruction:
         if found := re.search(r"GMMA\.(\d+)x(\d+)x(\d+)", self.name):
             m, n, k = map(int, found.groups())
             return 2 * m * n * k // 4
+        if found := re.search(r"DMMA\.(\d+)x(\d+)x(\d+)|DMMA\.(8)(8)(4)", self.name):
+            m, n, k = (int(x) for x in found.groups() if x)
+            return 2 * m * n * k
         if found := re.search(r"MMA\.(?:SP\.)?(16)(8)(\d+)", self.name):
             return 2 * int(found[1]) * int(found[2]) * int(found[3])
         return 0

@@ -235,6 +235,9 @@ def cases() -> list[Case]:
     # Numbers are rounded to tf32 on their way to shared memory, by all threads.
     tf32 = Form(wd.tf32, out=wd.f32), Config(128, 256, 32, 64, 256)
     add("products", "gemm tf32 128x256x32", "sm_90a", gemm, *tf32, fences=0, others=345)
+    # Of sums of 16 x 8 a trip multiplies 32, for 32 clocks each.
+    doubles = 2048, "auto", "sm_90a", wd.f64, 2048
+    add("products", "gemm f64", "sm_90a", planned, *doubles, fences=0, narrow_copies=0, others=160)
     for arch in ("sm_80", "sm_89"):
         for name, form, config in (
             ("128x128x32", BF16, Config(128, 128, 32, 64, 64)),

@@ -42,7 +42,7 @@ PANEL_BYTES = 8192
 """Most bytes of a transposed panel."""
 BUFFER = "results"
 BUFFERS = 2
-"""Panels of a wave that may be on their way."""
+"""Panels of a wave that may be on their way, where there is no room for all."""
 
 
 @dataclass
@@ -60,11 +60,13 @@ class Outlet:
     offset: int = 0
     slot_bytes: int = 0
     """Bytes of a buffer: all writes have the same."""
+    buffers: int = BUFFERS
+    """Buffers of a wave, which all writes share."""
 
     @property
     def wave_bytes(self) -> int:
         """Bytes of a wave's buffers."""
-        return BUFFERS * self.slot_bytes
+        return self.buffers * self.slot_bytes
 
 
 def plan_outlet(low: Lowering, n: Node) -> Outlet | str:
@@ -145,14 +147,20 @@ def _not_negative(x: Node | None) -> bool:
     return x.op == "maximum" and any(_not_negative(part) for part in x.inputs)
 
 
-def reserve(low: Lowering, outlets: list[Outlet]) -> None:
-    """Buffers in shared memory; all writes use the same."""
+def panel_count(low: Lowering, outlet: Outlet) -> int:
+    """Panels of a wave's tile."""
+    height, width = (outlet.tile.place.extents[d] for d in (outlet.across, outlet.along))
+    return -(-low.plans[outlet.across].wave // height) * -(-low.plans[outlet.along].wave // width)
+
+
+def reserve(low: Lowering, outlets: list[Outlet], buffers: int = BUFFERS) -> None:
+    """Buffers in shared memory, so many for each wave; all writes use the same."""
     if not outlets:
         return
     low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
     most = max(o.tile.place.bytes for o in outlets)
     for o in outlets:
-        o.offset, o.slot_bytes = low.shared_top, most
+        o.offset, o.slot_bytes, o.buffers = low.shared_top, most, buffers
     size = outlets[0].wave_bytes * low.partition.waves * low.strategy.teams
     low.kernel.shared_names[BUFFER] = (low.shared_top, size)
     low.shared_top += size
@@ -197,21 +205,29 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     )  # what ends first leaves first: neighbours have elements in common
     pieces = [(p.value, elements) for p in panels for elements in p.stores.pieces(p.r, p.c)]
     ahead = Ahead(low, pieces)
-    b = low.b
-    for j, p in enumerate(panels):
-        if over and j == 0:
+    b, buffers = low.b, outlet.buffers
+    # All panels at once where each has a buffer, else half of the buffers at a time, so that the others may be read.
+    run = len(panels) if len(panels) <= buffers else buffers // 2
+    groups = buffers // run
+    for start in range(0, len(panels), run):
+        batch = panels[start : start + run]
+        if over and start == 0:
             b.bulk_wait(0, reading=False)
             b.wave_barrier()
-        elif j >= BUFFERS or again:
-            fresh = j == 0 and (len(panels) % BUFFERS or not alone)
-            b.bulk_wait(0 if fresh else BUFFERS - 1, reading=True)
+        elif start + run > buffers or again:
+            fresh = start == 0 and (-(-len(panels) // run) % groups or not alone)
+            b.bulk_wait(0 if fresh else groups - 1, reading=True)
             b.wave_barrier()
-        own = p.outlet
-        place = total(b, [own.offset, b.mul(b.wave(), own.wave_bytes), j % BUFFERS * own.slot_bytes])
-        p.stores.panel(place, p.value, p.r, p.c, ahead.next)
+        places = []
+        for j, p in enumerate(batch, start):
+            own = p.outlet
+            places.append(total(b, [own.offset, b.mul(b.wave(), own.wave_bytes), j % buffers * own.slot_bytes]))
+            p.stores.panel(places[-1], p.value, p.r, p.c, ahead.next)
         b.proxy_fence(everywhere=stored)
         b.wave_barrier()
-        _start(low, p, place)
+        for p, place in zip(batch, places):
+            _start(low, p, place)
+        b.bulk_commit()
 
 
 def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:
@@ -289,8 +305,8 @@ def _panels(low: Lowering, outlet: Outlet, value: Fragment, context: Context, ba
 
 
 def _start(low: Lowering, p: _Panel, place: Value) -> None:
-    """The bulk copies of a panel, by one thread. All close a group and wait for theirs, which costs nothing and needs
-    no branch: across those ptxas 13 moves what later panels compute, until it spills."""
+    """The bulk copies of a panel, by one thread. (All close a group and wait for theirs, which costs nothing and needs
+    no branch: across those ptxas 13 moves what later panels compute, until it spills.)"""
     b, outlet, tile = low.b, p.outlet, p.outlet.tile
     info = low.view_info(outlet.node)
     position, _, limits = low.located(outlet.node, p.context, p.base)
@@ -307,7 +323,6 @@ def _start(low: Lowering, p: _Panel, place: Value) -> None:
         ] + more
         source = total(b, [place, i * tile.panel])
         b.copy_bulk_store(b.param(outlet.param), source, b.elect(), at, cache=outlet.node.attrs.get("cache"))
-    b.bulk_commit()
 
 
 def finish(low: Lowering) -> None:

@@ -28,6 +28,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, initial_values, next_values
 from wavedsl.ir.layout import Layout, make_layout
+from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.mma_options import mma_options
 from wavedsl.ir.mma_plan import MmaPlan, mma_plan
 from wavedsl.ir.mma_tiles import shared_operands
@@ -208,6 +209,7 @@ def _choose_products(
         if (c := classes.find(n.inputs[position].id)) in made_by and made_by[c] < n.id
     }
     operands = shared_operands(graph, partition, feeds, target)
+    along = rows
     if feeds:  # what feeds another product keeps the columns of an instruction in one run
         rows = NO_ROWS
     options = {
@@ -215,10 +217,21 @@ def _choose_products(
         for n in products
     }
 
+    straight = {n.id for n in products if n.op == "mma" and all(_straight(graph, x, n, along) for x in n.inputs[:2])}
+
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
-        return mma_plan(n, partition, target, option, order, operands)
+        return mma_plan(n, partition, target, option, order, operands, n.id in straight)
 
     return choose_chains(products, feeds, class_of, options, planned)
+
+
+def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
+    """Whether a factor of a product is read where it is multiplied, as lanes hold it, and has the contracted dimension
+    contiguous in global memory."""
+    if x.op != "read" or x.dtype.packed or rows.get(x.id) != dim_name(product_dims(product)[2]):
+        return False
+    space = graph.argument(x.attrs["memory"]).address_space
+    return graph.subs.get(space, space) is AddressSpace.GLOBAL
 
 
 def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Partition) -> bool:

@@ -20,6 +20,7 @@ from wavedsl.ir.mma_ports import (
     port_layout,
     scale_layout,
     scaled_steps,
+    straight_steps,
     whole_tile,
     wide_steps,
     without_placeholders,
@@ -103,8 +104,10 @@ def mma_plan(
     option: MmaOption,
     order: tuple[int, ...] | None,
     operands: SharedOperands,
+    straight: bool = False,
 ) -> MmaPlan:
-    """One `mma` node by one option, with the K order that a chained operand asks for."""
+    """One `mma` node by one option, with the K order that a chained operand asks for. `straight`: lanes take both
+    operands from global memory, where K is contiguous."""
     atom, swap = option.atom, option.swap
     m, n, k = product_dims(node)
     if swap:
@@ -124,6 +127,8 @@ def mma_plan(
         )
     else:
         step_bits = wide_steps(atom, node.inputs[0].dtype, wk, target) if order is None else 0
+        if straight and order is None and not step_bits and atom.parts == 1 and atom.instruction != "fma":
+            step_bits, order = straight_steps(atom, node.inputs[0].dtype, wk)
     a, b = in_order(atom.a, order), in_order(atom.b, order)
     first = port_layout(a, "M", am_name, wam, atom, k_name, wk, step_bits, target)
     second = port_layout(b, "N", an_name, wan, atom, k_name, wk, step_bits, target)

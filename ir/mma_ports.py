@@ -108,6 +108,29 @@ def wide_steps(atom: MmaAtom, dtype: DType, wk: int, target: Target) -> int:
     return steps
 
 
+def straight_steps(atom: MmaAtom, dtype: DType, wk: int) -> tuple[int, tuple[int, ...] | None]:
+    """(log2 of the steps along K that one read of 16 bytes serves, where the bits of the instruction's K go) of
+    operands that lanes take from global memory as they multiply them, both with K contiguous there.
+
+    What a lane has of K lies side by side, in one instruction and in the steps, and the lanes' runs follow each other.
+    No bits of K move where a run fills 16 bytes as it is, or K has no such steps.
+    """
+    sources = atom.a["K"].split()
+    own = [i for i, source in enumerate(sources) if source.startswith("e")]
+    if own != [i for i, source in enumerate(atom.b["K"].split()) if source.startswith("e")]:
+        return 0, None
+    most, steps = max(1, VECTOR_BYTES * 8 // dtype.bits >> len(own)), 0
+    while 2 << steps <= most and -(-wk // atom.k) % (2 << steps) == 0:
+        steps += 1
+    if not steps and own == list(range(len(own))):
+        return 0, None
+    places = [*own, *(i for i in range(len(sources)) if i not in own)]
+    order = [0] * len(sources)
+    for place, i in enumerate(places):
+        order[i] = place if place < len(own) else place + steps
+    return steps, tuple(order)
+
+
 def port_layout(
     strings: Mapping[str, str],
     side: str,

@@ -44,6 +44,10 @@ SLOWER = 17 / 16
 
 LEADS = (512, 256, 128, 64)
 """Clocks by which reads may start early (`_reads_ahead`): half a trip of a wave of 64 x 32 at most."""
+LONG_PRODUCT = 32
+"""Clocks of a matrix instruction from which on reads find room beside any order of them (`in_turn`)."""
+READ_LEAD = 128
+"""Clocks by which reads are issued before matrix instructions that fill their unit (`early_reads`)."""
 ROUNDS = 32
 """Most rounds in which reads, copies and the barrier between them make room for each other."""
 
@@ -204,6 +208,9 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
         known.append((edges, found))
         if found is None:
             return None
+    if not batch and (turns := in_turn(work)):
+        place = 0 if min(e.latency for e in turns) * work.clock >= LONG_PRODUCT else len(attempts)
+        attempts.insert(place, ([*early_reads(work, attempts[-1][0]), *turns], []))
     for basis, more in attempts:
         wanted = [*basis, *more]
         found = next((schedule for same, schedule in known if same == wanted), None)
@@ -222,6 +229,27 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
             continue
         return _Choice(found, *aligned, wanted)
     return None
+
+
+def in_turn(work: _Work) -> list[SchedEdge]:
+    """Edges that start matrix instructions in their order, each right behind the one before, also over the loop's back
+    edge. Where they fill their unit, one that starts before its neighbours can leaves a gap that only one of the trip
+    before fits into; then they span more than a trip, and no stages can be aligned."""
+    products = [i for i in work.of_kinds("mma") if any(unit == "mfma" for unit, _ in work.nodes[i].resources)]
+    ticks = {i: next(c for unit, c in work.nodes[i].resources if unit == "mfma") for i in products}
+    around = zip(products, [*products[1:], *products[:1]])
+    return [SchedEdge(i, j, ticks[i], int(j == products[0])) for i, j in around]
+
+
+def early_reads(work: _Work, edges: Sequence[SchedEdge]) -> list[SchedEdge]:
+    """The edges with `READ_LEAD` clocks between a read of shared memory and the product that it is for: all waves read
+    at the same time behind a barrier, and what a read takes alone is less than it then takes."""
+    lead = -(-READ_LEAD // work.clock)
+    made = [
+        (s.kind == "sread" and work.steps[e.dst].kind == "mma" and not e.distance, e)
+        for e in edges for s in (work.steps[e.src],)
+    ]  # fmt: skip
+    return [e._replace(latency=max(e.latency, lead)) if late else e for late, e in made]
 
 
 def _attempts(work: _Work, ahead: int, batch: int) -> list[tuple[list[SchedEdge], list[SchedEdge]]]:

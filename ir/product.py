@@ -23,6 +23,8 @@ class PowerLimit:
 
     most: float
     full: float
+    doubles: float = 1.0
+    """What a pipe's clock of f64 takes of the limit, as a share of what one of narrower products does."""
 
     def clock(self, busy: float) -> float:
         """Hz where this share of the matrix pipes' clocks is busy."""

@@ -18,7 +18,7 @@ from typing import Any
 from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.bulk_atomics import plan_reduction
-from wavedsl.ir.bulk_store import BUFFER, Outlet, finish, lasting, plan_outlet
+from wavedsl.ir.bulk_store import BUFFER, BUFFERS, Outlet, finish, lasting, panel_count, plan_outlet
 from wavedsl.ir.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.cluster_shape import ALONE, ClusterShape
 from wavedsl.ir.cluster_sharing import shared_along
@@ -26,6 +26,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import Node, Region, loop_bounds, region_nodes
 from wavedsl.ir.kernel_ir import Param, TensorBoxes, Value
 from wavedsl.ir.loop_range import loop_range
+from wavedsl.ir.lower_async import registers_wanted_behind
 from wavedsl.ir.lower_reads import direct_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
@@ -41,6 +42,8 @@ from wavedsl.ir.uneven_tiles import dealt
 from wavedsl.ir.views import placement
 from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
+ENOUGH_SLOTS = 3
+"""Slots of a ring with which copies run far enough ahead of large tiles."""
 MAP_BYTES = 128
 """Size of a tensor map; it is aligned to half of that."""
 
@@ -218,8 +221,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
                 refused.append(reduced)
     top = low.shared_top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
-    reserve_outlets(low, outlets)
-    stages = _depth(low, rings, wanted)
+    stages = _reserve_buffers(low, rings, outlets, wanted)
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
     if outlets and short:
         low.shared_top, outlets = top, []
@@ -248,6 +250,25 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
         )
     low.rings = rings
     add_maps(low, rings, outlets)
+
+
+def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet], wanted: int) -> int:
+    """Places for results, and the slots that this leaves to rings. Where one ring feeds tile after tile, each panel has
+    a buffer of its own if that leaves ENOUGH_SLOTS: products of the next tile then wait for one barrier, not for copies
+    that read one panel after the other. Not for what takes many registers: with nothing between panels, ptxas computes
+    more of them at once, and spills."""
+    top = low.shared_top
+    panels = sum(panel_count(low, outlet) for outlet in outlets)
+    loops = [n for n in low.graph.region.nodes if n.op == "iterate"]
+    light = len(rings) == len(loops) == 1 and not registers_wanted_behind(low, loops[0])
+    if light and low.strategy.order is not None and panels > BUFFERS:
+        reserve_outlets(low, outlets, panels)
+        stages = _depth(low, rings, wanted)
+        if stages >= min(ENOUGH_SLOTS, wanted) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
+            return stages
+        low.shared_top = top
+    reserve_outlets(low, outlets)
+    return _depth(low, rings, wanted)
 
 
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:

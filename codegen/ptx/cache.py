@@ -1,8 +1,9 @@
 """How PTX spells cache hints (`ir/cache_hints.py`).
 
-Priorities of the second-level cache are given by a policy register, which loads, stores and copies take alike. The
-first-level cache has modifiers of its own on loads and stores; asynchronous copies of 16 bytes and bulk copies pass it
-by anyway. What is streamed is read whole, so loads ask L2 for lines of 128 bytes at once.
+Priorities of the second-level cache are given by a policy register, which loads, stores and bulk copies take alike;
+other asynchronous copies get none (`isa_memory` says why). The first-level cache has modifiers of its own on loads and
+stores; copies of 16 bytes and bulk copies pass it by anyway. What is streamed is read whole, so loads ask L2 for lines
+of 128 bytes at once.
 """
 
 from __future__ import annotations
@@ -42,5 +43,5 @@ def access_words(hint: str | None, space: str, bytes_: int, load: bool) -> tuple
 
 
 def copy_words(hint: str | None) -> tuple[str, ...]:
-    """Modifiers of an asynchronous or a bulk copy."""
+    """Modifiers of a bulk copy."""
     return (POLICY,) if hint in PRIORITY else ()

@@ -1,4 +1,4 @@
-"""Kernel IR to a PTX module: select, coalesce, print, verify. The back end's front door.
+"""Kernel IR to a PTX module: select, widen, coalesce, print, verify. The back end's front door.
 
 In: a `Kernel` and a `Target`. Out: a `PtxProgram`. Deterministic: the text depends on the kernel and the target alone.
 """
@@ -6,6 +6,7 @@ In: a `Kernel` and a `Target`. Out: a `PtxProgram`. Deterministic: the text depe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from wavedsl.codegen.ptx.coalesce import coalesce
 from wavedsl.codegen.ptx.machine import flatten
@@ -13,6 +14,7 @@ from wavedsl.codegen.ptx.resources import Assemble, PtxResources
 from wavedsl.codegen.ptx.select import row, select
 from wavedsl.codegen.ptx.text import STATIC_SHARED_LIMIT, moves, print_module
 from wavedsl.codegen.ptx.verify import verify
+from wavedsl.codegen.ptx.wide_words import wide_words
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
@@ -63,7 +65,8 @@ def compile_kernel_ir(
         )
     _check_carried(kernel, target)
     code = select(kernel, target.name)
-    lines, pressure = coalesce(flatten(code.body), moves(target.name, row))
+    flat = wide_words(flatten(code.body), partial(row, target.name), code.registers)
+    lines, pressure = coalesce(flat, moves(target.name, row))
     trail.stage("selected", lambda: "\n".join(str(line) for line in lines))
     printed = print_module(kernel, target.name, code, lines, _together(kernel, target, pressure))
     if check:

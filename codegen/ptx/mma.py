@@ -45,8 +45,8 @@ class Mma:
     """One matrix instruction of one warp: D[m, n] = A[m, k] B[k, n] + C[m, n].
 
     `a`, `b`, `d` are fragment layouts (C has D's); `a_regs`… count registers of 32 bits (64 for f64). `cycles` is how
-    long one warp occupies its tensor core on sm_80 (f64 of 16 rows: sm_90), derived from the dense peak of the data
-    sheet; `latency` is issue to use.
+    long one warp occupies its tensor core on sm_80, derived from the dense peak of the data sheet (f64 of 16 rows: on
+    sm_90, measured); `latency` is issue to use.
     """
 
     m: int
@@ -168,9 +168,10 @@ _RATE = {
     dt.f8e4m3: 512,
     dt.f8e5m2: 512,
 }
-_F64_RATE = 32
-"""The same of Hopper's own instructions for f64 (67 TFLOP/s). The one of sm_80 stays at half of it there: Triton had 31
-TFLOP/s with it on an H100, and 53 with m16n8k4, beside cuBLAS' 56 (triton-lang/triton, pull request 10313)."""
+_F64_CLOCKS = {4: 17, 8: 32, 16: 68}
+"""Clocks of Hopper's own instructions for f64 by their depth, measured on an H200: 17.14, 32.33 and 67.72, where 16, 32
+and 64 are the data sheet's 67 TFLOP/s. The one of sm_80 stays at half of that rate there: Triton had 31 TFLOP/s with it
+on an H100, and 53 with m16n8k4, beside cuBLAS' 56 (triton-lang/triton, pull request 10313)."""
 
 
 def _mma(
@@ -185,9 +186,9 @@ def _mma(
     d_layout: Layout = _D,
     sm: int = 80,
     ptx: tuple[int, int] = (7, 0),
-    rate: int = 0,
+    cycles: int = 0,
 ) -> Mma:
-    cycles = max(1, m * n * k // (rate or _RATE[a]))
+    cycles = cycles or max(1, m * n * k // _RATE[a])
     return Mma(m, n, k, a, b, d, layouts[0], layouts[1], d_layout, cycles, 17 + 2 * cycles, sm, ptx, witness)
 
 
@@ -202,9 +203,10 @@ def _table() -> tuple[Mma, ...]:
         _mma(16, 8, 8, dt.tf32, dt.tf32, dt.f32, _32_K8, "m16n8k8.tf32"),
         _mma(16, 8, 4, dt.tf32, dt.tf32, dt.f32, _32_K4, "m16n8k4.tf32"),
         _mma(8, 8, 4, dt.f64, dt.f64, dt.f64, _F64_884, "m8n8k4.f64", _D_884),
-        _mma(16, 8, 4, dt.f64, dt.f64, dt.f64, _32_K4, "m16n8k4.f64", _D, 90, (7, 8), _F64_RATE),
-        _mma(16, 8, 8, dt.f64, dt.f64, dt.f64, _32_K8, "m16n8k8.f64", _D, 90, (7, 8), _F64_RATE),
-        _mma(16, 8, 16, dt.f64, dt.f64, dt.f64, _32_K16, "m16n8k16.f64", _D, 90, (7, 8), _F64_RATE),
+        *(
+            _mma(16, 8, k, dt.f64, dt.f64, dt.f64, layout, f"m16n8k{k}.f64", _D, 90, (7, 8), _F64_CLOCKS[k])
+            for k, layout in ((4, _32_K4), (8, _32_K8), (16, _32_K16))
+        ),
     ]
     for a in (dt.i8, dt.u8):
         for b in (dt.i8, dt.u8):

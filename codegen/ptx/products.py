@@ -29,7 +29,7 @@ PRODUCTS = (
     Product("H100 SXM", "sm_90a", 132, 1.83e9, 3.35e12, 50 << 20, None, 0.65e-6, _HOPPER, _WGMMA, 0.92),
     Product(
         "H200", "sm_90a", 132, 1.83e9, 4.8e12, 50 << 20, round(4620 * 1.98 / 1.83), 0.65e-6, _HOPPER, _WGMMA, 0.92,
-        PowerLimit(1.98e9, 1.54e9),
+        PowerLimit(1.98e9, 1.54e9, 0.6),
     ),
 )  # fmt: skip
 """The first product of a target is its reference product."""

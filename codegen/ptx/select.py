@@ -437,8 +437,8 @@ def _mma(s: Selector, op: Op) -> None:
     wide_result = inst.operands[0].type == "f64"
     a, b = (_fragment(s, v, wide) for v in op.args[:2])
     c = _fragment(s, op.args[2], wide_result)
-    if atom.a_dtype is atom.b_dtype is dt.f8e5m2:
-        s.values[op.result.id] = _product_of_halves(s, a, b, c, atom.acc_dtype)
+    if atom.a_dtype in EIGHT_BITS:
+        s.values[op.result.id] = _product_of_halves(s, (a, atom.a_dtype), (b, atom.b_dtype), c, atom.acc_dtype)
         return
     d = tuple(s.new("b64" if wide_result else "b32") for _ in c)
     s.out.append(Ins(inst, (d, a, b, c), s.loc))
@@ -447,26 +447,40 @@ def _mma(s: Selector, op: Op) -> None:
     s.values[op.result.id] = d
 
 
+EIGHT_BITS = (dt.f8e4m3, dt.f8e5m2)
 E5M2_PAIRS = (0x1404, 0x3424)
 """Selectors of `prmt` that put two bytes of a word into the high bytes of two halves, over zeros: an f8e5m2 is an f16
 without its low byte."""
 
+_Fragment8 = tuple[Sequence[Reg], dt.DType]
+"""Registers of four 8-bit floats each, and their type."""
+
 
 def _product_of_halves(
-    s: Selector, a: Sequence[Reg], b: Sequence[Reg], c: tuple[Reg, ...], sums: dt.DType
+    s: Selector, a: _Fragment8, b: _Fragment8, c: tuple[Reg, ...], sums: dt.DType
 ) -> tuple[Reg, ...]:  # fmt: skip
-    """A product of f8e5m2, 32 deep, as two of f16, 16 deep: of the first two of each four bytes, and of the last two.
+    """A product of 8-bit floats, 32 deep, as two of f16, 16 deep: of the first two of each four bytes, and of the last
+    two.
 
-    Hopper has no such instruction (wgmma apart). ptxas does the same with `F2FP.F16.E5M2.UNPACK_B`, but where it takes
-    the upper half of a register that it marks for reuse an H200 gave other numbers (docs/unverified.md).
+    Hopper has no such instruction (wgmma apart). ptxas (13.0 and 13.5) makes the same of `mma.sync`, but adds C at the
+    end, element by element, and has then overwritten a register of C that is a register of D in an earlier place:
+    a zero that is all of C is lost (`runtime/emulator/ptx_matrix.py` reports it).
     """
     inst = lookup(of_halves(sums).mnemonic, s.target)
-    for pair in E5M2_PAIRS:
-        halves = [tuple(s.set("b32", ("prmt", "b32"), r, Imm(0), Imm(pair)) for r in regs) for regs in (a, b)]
+    for pair in (0, 1):
+        halves = [tuple(_pair_of_8(s, r, dtype, pair) for r in regs) for regs, dtype in (a, b)]
         d = tuple(s.new("b32") for _ in c)
         s.out.append(Ins(inst, (d, *halves, c), s.loc))
         c = d
     return c
+
+
+def _pair_of_8(s: Selector, word: Reg, dtype: dt.DType, pair: int) -> Reg:
+    """The first or last two 8-bit floats of a word as f16, once per word."""
+    if dtype is dt.f8e4m3:
+        return select_numbers.pair_of_8(s, word, dtype, pair)
+    words, chosen = ("prmt", "b32"), Imm(E5M2_PAIRS[pair])
+    return s.hoisted(("e5m2", word.id, pair), word.level, lambda: s.set("b32", words, word, Imm(0), chosen))
 
 
 def _fragment(s: Selector, v: Value, wide: bool) -> tuple[Reg, ...]:

@@ -400,6 +400,13 @@ def _halves(s: Selector, word: Reg) -> tuple[Reg, Reg]:
     return s.hoisted(("halves", word.id), word.level, build)
 
 
+def pair_of_8(s: Selector, word: Reg, dtype: DType, pair: int) -> Reg:
+    """The first or last two 8-bit floats of a word as f16, exactly, once per word."""
+    half = _halves(s, word)[pair]
+    words = ("cvt", "rn", "f16x2", f"{dtype.name[2:]}x2")
+    return s.hoisted(("fp8", half.id, dtype.name), half.level, lambda: s.set("b32", words, half))
+
+
 def _unpack(s: Selector, op: Op) -> None:
     dtype: DType = op.attrs["dtype"]
     index: int = op.attrs["index"]
@@ -416,9 +423,7 @@ def _unpack(s: Selector, op: Op) -> None:
     elif dtype in (dt.f8e4m3, dt.f8e5m2):
         if parse_target(s.target).number < 89:
             raise _unsupported(s, op, dtype)
-        half = _halves(s, word)[index // 2]
-        words = ("cvt", "rn", "f16x2", f"{dtype.name[2:]}x2")
-        pair = s.hoisted(("fp8", half.id, dtype.name), half.level, lambda: s.set("b32", words, half))
+        pair = pair_of_8(s, word, dtype, index // 2)
         out = s.set("b32", ("cvt", "f32", "f16"), _halves(s, pair)[index % 2])
     elif dtype.is_int or dtype.kind == "bool":
         bits = 8 if dtype.kind == "bool" else dtype.bits

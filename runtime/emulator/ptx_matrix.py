@@ -9,7 +9,7 @@ given in the docs. A decoded operand is kept until one of its registers is writt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.mma import Layout, Mma
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType, code_values
+from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst
 
@@ -78,6 +79,12 @@ class _Operand:
         return flat
 
 
+def _overwrites(d: Sequence[Any], c: Sequence[Any]) -> bool:
+    """Whether an element of D is written to a register from which a later element of C is read."""
+    names = [p.reg.name if hasattr(p, "reg") else None for p in c]
+    return any(p.reg.name in names[i + 1 :] for i, p in enumerate(d))
+
+
 def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None]:
     """One `mma.sync` over all warps of the batch."""
     what: Mma = row.row.data.what
@@ -85,6 +92,11 @@ def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None
     a_regs = [m.reg(p.reg) for p in inst.args[1].parts]
     b_regs = [m.reg(p.reg) for p in inst.args[2].parts]
     c_parts = inst.args[3].parts if hasattr(inst.args[3], "parts") else (inst.args[3],)
+    if what.a_dtype in (dt.f8e4m3, dt.f8e5m2) and _overwrites(inst.args[0].parts, c_parts):
+        raise CompileError(
+            "a register of D is one of C in a later place, which ptxas reads when it has written D: it adds C to "
+            "products of 8-bit floats element by element"
+        )
     wide = what.d_dtype == dt.f64
     view = {dt.f64: np.float64, dt.f32: np.float32, dt.i32: np.int32, dt.f16: np.uint32}[what.d_dtype]
     if wide:

@@ -8,6 +8,8 @@ import json
 import math
 import sys
 import types
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +56,7 @@ def test_every_check_and_case_on_the_emulator(benchmark, capsys, tmp_path):
 
 @pytest.mark.exhaustive
 def test_kernels_are_right_on_the_32_lane_path(benchmark, tmp_path):
-    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong",
-              "dependent")
+    hopper = ("fp8", "f8", "tf32", "cluster", "persistent", "no roles", "operands", "input", "ping-pong", "dependent")
     checks = [c.name for c in benchmark.CHECKS if not any(word in c.name for word in hopper)]
     assert benchmark.main(["--tiny", "sm_80", "--out", str(tmp_path), "--cases", "--checks", *checks]) == 0
 
@@ -115,7 +116,8 @@ def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_pa
     monkeypatch.setattr(benchmark.kernels, "product", broken)
     both = [benchmark.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: both)
-    def time_of(torch, calls, seconds=None, before=0.0):
+
+    def time_of(torch, calls, seconds=None):
         for call in calls:
             call()
         return 0.1, "wall"
@@ -150,7 +152,7 @@ def test_as_on_a_gpu(benchmark, capsys, monkeypatch, tmp_path):
     torch = numpy_torch.module()
     monkeypatch.setattr(benchmark, "_torch_with_gpu", lambda: torch)
     monkeypatch.setattr(benchmark, "GRAPH_SECONDS", 1e-4)
-    monkeypatch.setattr(benchmark, "BEFORE", 0.0)
+    monkeypatch.setattr(benchmark, "WARM", 0.01)
     monkeypatch.setattr(benchmark, "ROTATED_BYTES", 50_000)
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [
         benchmark.Config(64, 64, 1024 // form.dtype.bits, 64, 64), benchmark.Config(64, 1 << 12, 64, 64, 1 << 12),
@@ -172,9 +174,49 @@ def test_as_on_a_gpu(benchmark, capsys, monkeypatch, tmp_path):
         assert "Error" in row["tried"]["64x4096x64/64x4096"]  # what does not fit is left out, and said
         assert row["of_cublas"] == 1.0 and row["of_triton"] is None and 0 < row["of_roofline"] < 1
         assert row["reached"] is True
-    assert {graph.replays for graph in torch.graphs} == {benchmark.REPLAYS + 1}
+        assert {name: len(times) for name, times in row["slices"].items()} == dict.fromkeys(
+            ("wavedsl", "cublas"), benchmark.SLICES
+        )
+    assert {graph.replays for graph in torch.graphs} >= {benchmark.REPLAYS + 1, benchmark.SLICES}
     said = capsys.readouterr().out
     assert "depths: geometric mean of the ratios to cuBLAS 1.000, asked for 1.0" in said
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_orders_favour_nobody(benchmark, count):
+    """Each stands in each place, and directly behind each other one, equally often."""
+    names = "abcdef"[:count]
+    orders = benchmark.balanced(names)
+    assert all(sorted(order) == list(names) for order in orders)
+    for place in range(count):
+        assert len(set(Counter(order[place] for order in orders).values())) == 1
+    pairs = Counter(pair for order in orders for pair in pairwise(order))
+    assert len(pairs) == count * (count - 1) and len(set(pairs.values())) <= 1
+
+
+def test_providers_are_timed_in_turns(benchmark, monkeypatch):
+    """Finalists warm the chip up and the one that lasts best is ours; then each provider has its slices, between the
+    others'. A clock that falls all the time is nobody's fault."""
+    ran, own = [], {"first": 1.0, "second": 0.9, "rival": 0.9}
+
+    def repeated(torch, calls, seconds=None):
+        def run():
+            ran.append(calls[0])
+            return own[calls[0]] * (1 + len(ran) / 1000)
+
+        return run, "graph"
+
+    monkeypatch.setattr(benchmark, "repeated", repeated)
+    monkeypatch.setattr(benchmark, "WARM", 0.01)
+    products = types.SimpleNamespace(calls=lambda bind: [bind()])
+    held = types.SimpleNamespace(space=types.SimpleNamespace(torch=object()), products=products)
+    found = benchmark.together(held, {n: lambda n=n: n for n in ("first", "second")}, {"rival": lambda: "rival"})
+    assert found["best"] == "second" and set(found["lasting"]) == {"first", "second"}
+    behind = ran[ran.index("rival") - 1 :] if ran[ran.index("rival") - 1] == "second" else ran[ran.index("rival") :]
+    assert "first" not in behind[1:] and behind.count("rival") == behind.count("second") == benchmark.SLICES
+    ours, theirs = (benchmark.middle(found["slices"][name]) for name in ("second", "rival"))
+    assert abs(ours / theirs - 1) < 0.001
+    assert benchmark.middle([9.0, 1.0, 2.0, 4.0, 0.0]) == 7 / 3
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,13 @@ def test_rows_of_a_session_on_a_gpu(session: Any, tmp_path: Path) -> None:
     rows = {
         "environment 1": {"gpu": {"name": "NVIDIA H200"}},
         f"{key} with {tiles}": {"seconds": 1e-3, "error": 0.5},
-        f"{key} by wavedsl, {tiles}": {"seconds": 1.5e-3, "clock": "graph"},
-        f"{key} by cublas": {"seconds": 1.6e-3, "clock": "graph"},
+        f"{key} by cublas": {"seconds": 1.2e-3, "clock": "graph"},
+        f"{key} together": {
+            "best": tiles,
+            "lasting": {tiles: 1.4e-3},
+            "clock": "graph",
+            "slices": {tiles: [1.5e-3, 1.6e-3, 1.4e-3], "cublas": [1.6e-3, 1.7e-3, 1.5e-3]},
+        },
         "rates: rate L2 hit": {"measured": 200.0},
     }
     running = {"key": "rates: rate L2 hit"}

@@ -16,8 +16,11 @@ def test_the_page_is_that_of_the_results(monkeypatch: pytest.MonkeyPatch) -> Non
     before = set(sys.modules)
     measured = importlib.import_module("measured")
     page = measured.page(FOLDER / "results")
+    ours, theirs = [1.0, 2.0, 4.0, 8.0], [1.1, 2.0, 4.4, 8.0]
+    said = measured._turns({"slices": {"wavedsl": ours, "cublas": theirs}, "turns": {}})
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
             del sys.modules[name]
     assert page == measured.PAGE.read_text(), "python benchmarks/measured.py"
+    assert said == "1.000 to 1.100"
     assert "| squares bf16 | 8192 x 8192 x 8192 |" in page

@@ -91,6 +91,28 @@ def test_several_tiles_and_swapped_products() -> None:
     assert np.array_equal(c, convert(a.astype(np.float64) @ b.astype(np.float64).T, wd.f64, wd.bf16))
 
 
+@pytest.mark.parametrize(
+    ("kind", "stages", "buffers", "batches"),
+    [(BF16_OUT, None, 4, 1), (BF16_OUT, 4, 2, 4), (F16, None, 2, 8)],
+    ids=["all at once", "a fourth slot asked for", "too many for shared memory"],
+)
+def test_panels_have_buffers_of_their_own(kind: Kind, stages: int | None, buffers: int, batches: int) -> None:
+    """Where three slots of the ring are left beside them, all panels of a wave's tile leave behind one barrier, tile
+    after tile; else two buffers are used in turn."""
+    a, b = numbers((128, 128), kind.dtype, 1), numbers((768, 128), kind.dtype, 2)
+    c = np.zeros((128, 768), kind.out.storage)
+    kernel = product(kind, "MN")
+    kernel.schedule = wd.Schedule(persistent=True, stages=stages)
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=tiles(128, 256, 64, 64, 256))
+    assert compiled.kernel_ir is not None
+    assert compiled.kernel_ir.shared_names["results"][1] == 2 * buffers * 8192
+    assert compiled.asm.count("fence.proxy.async") == batches
+    assert strategy(compiled).stages == (3 if buffers == 4 else 4)
+    compiled.grid = (2, 1, 1)
+    compiled.emulate(a, b, c)
+    assert np.array_equal(c, convert(a.astype(np.float64) @ b.astype(np.float64).T, wd.f64, kind.out))
+
+
 @pytest.mark.parametrize("subs", [tiles(64, 48, 64, 64, 48), tiles(32, 64, 64, 32, 64)], ids=["straight", "swapped"])
 @pytest.mark.parametrize("epilogue", ["bias relu", "gelu", "gelu tanh", "gelu tanh fast", "scales silu", "alpha beta"])
 def test_epilogues_keep_the_way_out(epilogue: str, subs: dict[Any, int]) -> None:

@@ -156,7 +156,8 @@ def test_a_ring_runs_on_into_the_next_tiles(k: int, oracle) -> None:
     many tiles ahead as shared memory holds."""
     a, b, c = data(wd.f16, 512, 2176, k, True)
     want = exact(a, b, c, 1.0, 0.0, True).astype(np.float16)
-    kernel = tiled(Form(wd.f16, wd.f16, True), (64, 64, span(Form(wd.f16, wd.f16, True), k) // 2), (1, 1, 1), 0)
+    form = Form(wd.f16, wd.f16, True)
+    kernel = tiled(form, (64, 64, span(form, (512, 2176, k)) // 2), (1, 1, 1), 0)
     compiled = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
     compiled.emulate(a, b, c, 1.0, 0.0)
     np.testing.assert_array_equal(c, want)

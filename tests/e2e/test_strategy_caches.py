@@ -138,6 +138,21 @@ def test_a_matrix_vector_product_keeps_enough_on_its_way(name: str, dtype: wd.DT
         assert cut.in_flight(form, n, chip) >= needed_bytes(chip)
 
 
+def test_one_column_a_workgroup_where_columns_are_runs_of_memory() -> None:
+    """What an H200 measured: many workgroups that read one run each. B along N, and chips of other makers, keep wide
+    cuts; where columns are fewer than units, workgroups share K."""
+    h200, mi300 = product_named("H200"), product_named("MI300X")
+    form = Form(wd.bf16, wd.bf16, True)
+    for m in (1, 2):
+        cut = gemv_cut(form, m, 8192, 8192, h200)
+        assert (cut.columns, cut.deep, cut.waves, cut.split) == (1, 2048, 4, 1)
+        assert gemv_cut(Form(wd.bf16, wd.bf16), m, 8192, 8192, h200).columns > 1
+        assert gemv_cut(form, m, 8192, 8192, mi300).columns > 1
+    few = gemv_cut(form, 1, 60, 65536, h200)
+    assert few.columns == 1 and few.split == 3 and few.groups(60) >= h200.units
+    assert gemv_cut(form, 1, 8192, 1024, h200).deep <= 1024  # no trip is longer than K
+
+
 CHIPS = ["MI250X die", "MI300X", "MI355X", "A100", "H100 SXM", "H200"]
 BOUND = [
     ("shallow_k", (8192, 8192, 8)), ("shallow_k", (8192, 8192, 16)), ("shallow_k", (16384, 4096, 31)),

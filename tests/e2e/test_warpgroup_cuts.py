@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import ceil, prod
 
@@ -14,6 +15,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.plan import depth_of, waves_of
 from wavedsl.strategies.warpgroups import MOST_APART, _tiles, best_cut, cuts, suits
 
 BF16 = Form(wd.bf16, wd.bf16, True)
@@ -54,6 +56,30 @@ def test_tiles_divide_the_product_evenly(sizes, tile):
     cut = best_cut(BF16, sizes, H200)
     assert cut.tile[:2] == tile
     assert 0.95 * H200.units <= workgroups(cut, *sizes[:2]) <= H200.units
+
+
+def test_parts_are_for_what_gains_by_them():
+    """Where products and not memory take the time, sums of parts cost more than estimated: a tenth must be gained."""
+    cut = best_cut(BF16, (512, 4096, 14336), H200, 2)
+    close = [x for x in cuts(BF16, (512, 4096, 14336), H200, 2) if x.clocks < cut.clocks]
+    assert cut.tile[:2] == (128, 128) and cut.parts == 1 and close and all(x.parts > 1 for x in close)
+    assert best_cut(BF16, (512, 512, 16384), H200).parts > 1  # most units would idle
+    assert best_cut(BF16, (64, 8192, 28672), H200).parts == 2  # memory waits for nobody
+
+
+def test_of_equal_cuts_more_units_work():
+    """What memory decides takes as long in tiles of 256, 240 and 224 columns, by the estimate: not by an H200."""
+    cut = best_cut(BF16, (128, 14336, 4096), H200)
+    assert cut.tile[:2] == (64, 224) and workgroups(cut, 128, 14336) == 128
+
+
+def test_launches_may_begin_before_the_one_in_front_has_ended(monkeypatch):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    a, b = np.ones((128, 256), wd.bf16.storage), np.ones((512, 256), wd.bf16.storage)
+    c = np.zeros((128, 512), wd.bf16.storage)
+    (launch,) = plan_gemm(a, b, c, transpose_b=True).launches
+    text = launch.kernel.compile(*launch.arguments, target="sm_90a").asm
+    assert "griddepcontrol.wait" in text and "griddepcontrol.launch_dependents" in text
 
 
 def test_what_has_no_warpgroup_instruction_is_left_alone():
@@ -108,6 +134,36 @@ def test_auto_shares_k_of_a_narrow_product(monkeypatch, columns):
     assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
 
 
+def test_few_rows_take_two_boxes_of_k_per_trip():
+    """Boxes that are neighbours in memory are asked for one behind the other; not where B has no runs of K, K is short,
+    or rows are many."""
+    for rows in (3, 16, 64):
+        cut = best_cut(BF16, (rows, 8192, 8192), H200)
+        assert cut.tile[2] * 2 == 256 and best_cut(BF16, (8192, rows, 8192), H200).tile[2] * 2 == 256
+        assert all(x.tile[2] == 64 for x in cuts(BF16, (rows, 8192, 512), H200))
+        assert all(x.tile[2] == 64 for x in cuts(Form(wd.bf16, wd.bf16), (rows, 8192, 8192), H200))
+    assert best_cut(Form(wd.f8e4m3, wd.bf16, True), (16, 8192, 8192), H200).tile[2] == 256
+    assert all(x.tile[2] == 64 for x in cuts(BF16, (65, 8192, 8192), H200))
+    text = kernels.tiled(BF16, cut.tile, (*cut.waves, 1), 0).compile(
+        target="sm_90a", subs={kernels.M: 64, kernels.N: 8192, kernels.K: 8192}
+    ).asm  # fmt: skip
+    assert text.count("cp.async.bulk.tensor.2d.shared::cluster.global") == 2 * 2  # of A and of B
+
+
+@pytest.mark.parametrize("sizes", [(5, 200, 2056), (33, 136, 3000), (200, 9, 2176)], ids=str)
+def test_few_rows_are_right_at_all_ends(monkeypatch, sizes):
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    m, n, k = sizes
+    random = np.random.default_rng(m)
+    a, b = (random.integers(-3, 4, s).astype(wd.bf16.storage) for s in ((m, k), (n, k)))
+    before = random.integers(-3, 4, (m, n)).astype(np.float32)
+    c = before.copy()
+    plan = plan_gemm(a, b, c, alpha=2, beta=3, transpose_b=True, product=H200)
+    assert plan.tiles.tile_k == 128, plan.why
+    plan.run()
+    assert np.array_equal(c, 2 * (a.astype(np.float32) @ b.astype(np.float32).T) + 3 * before)
+
+
 APART = {  # dtypes of operands and results, B as [N, K], beta
     "f16": (wd.f16, wd.f16, True, 0.0),
     "f16 B along N, f32 and C": (wd.f16, wd.f32, False, 0.5),
@@ -128,6 +184,7 @@ def test_a_second_launch_adds_the_parts_of_a_long_k(monkeypatch, form):
     plan = plan_gemm(a, b, c, alpha=2, beta=beta, transpose_b=b_rows, product=H200)
     assert plan.strategy == "split_k" and len(plan.launches) == 2, plan.why
     assert plan.launches[0].kernel.name == "gemm_parts" and k % plan.tiles.split == 0
+    assert plan.launches[0].kernel.schedule.cluster == (1, 1, 1)
     plan.run()
     wide = b.astype(np.float64)
     want = 2 * (a.astype(np.float64) @ (wide.T if b_rows else wide)) + beta * before
@@ -195,14 +252,37 @@ def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
     assert made.kernel_ir.cluster == cluster
 
 
-def test_f64_takes_the_chips_own_instructions_in_small_tiles():
-    """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's."""
-    tiles = choose_tiles("wave_parallel", GemmShape(2048, 2048, 2048, wd.f64), H200)
-    assert (tiles.tile_m, tiles.tile_n, tiles.pipeline_stages) == (64, 64, 4)
-    form = Form(wd.f64, wd.f64, True)
+@pytest.mark.parametrize("b_rows", [True, False])
+@pytest.mark.parametrize(
+    ("size", "tile"),
+    [((2048, 2048, 2048), (128, 128, 16, 3)), ((512, 1024, 512), (64, 64, 16, 3)), ((8192, 8192, 64), (64, 64, 16, 3))],
+)
+def test_f64_takes_the_chips_own_instructions(size, tile, b_rows):
+    """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's, 8 of K deep; large
+    tiles where all units have some and K is long. Copies and reads are free of bank conflicts."""
+    tiles = choose_tiles("wave_parallel", GemmShape(*size, wd.f64), H200)
+    assert (tiles.tile_m, tiles.tile_n, depth_of(tiles, Form(wd.f64, wd.f64)), tiles.pipeline_stages) == tile
+    form = Form(wd.f64, wd.f64, b_rows)
     random = np.random.default_rng(0)
-    a, b, c = random.standard_normal((70, 36)), random.standard_normal((50, 36)), np.full((70, 50), np.nan)
-    made = kernels.tiled(form, (64, 64, 8), (2, 2, 1), 4).compile(a, b, c, 1.0, 0.0, target="sm_90a")
-    made.emulate(a, b, c, 1.0, 0.0)
-    assert "m16n8k4" in made.asm and "m8n8k4" not in made.asm
+    a, b, c = random.standard_normal((70, 116)), random.standard_normal((150, 116)), np.full((70, 150), np.nan)
+    given = b if b_rows else b.T.copy()
+    waves = *waves_of(tiles, form, H200), 1
+    made = kernels.tiled(form, tile[:3], waves, tile[3], split=1).compile(a, given, c, 1.0, 0.0, target="sm_90a")
+    report = made.emulate(a, given, c, 1.0, 0.0)
+    assert set(re.findall(r"mma\.sync\.aligned\.(\w+)", made.asm)) == {"m16n8k8"}
+    assert report.bank_conflicts == 0
     np.testing.assert_allclose(c, a @ b.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("alpha", [1.0, -2.0])
+def test_f64_is_multiplied_by_alpha_only_where_it_is_not_1(alpha, beta):
+    """Multiplications of f64 wait for the matrix unit, in which other waves' products are made."""
+    random = np.random.default_rng(0)
+    a, b, c = (random.standard_normal(size) for size in ((70, 40), (50, 40), (70, 50)))
+    want = alpha * (a @ b.T) + beta * c
+    (launch,) = plan_gemm(a, b, c, alpha=alpha, beta=beta, transpose_b=True, product=H200).launches
+    made = launch.kernel.compile(*launch.arguments, target="sm_90a")
+    made.emulate(*launch.arguments)
+    assert ("mul.rn.f64" in made.asm) == (alpha != 1)
+    np.testing.assert_allclose(c, want, atol=1e-12)

@@ -422,22 +422,30 @@ def sm_of(product: Product, clock: float | None = None) -> SmModel | None:
     )  # fmt: skip
 
 
+def power_of_products(kernel: Kernel, product: Product) -> float:
+    """What a clock of the tensor cores takes of the product's power limit in this kernel, as a share of what it is at
+    `PowerLimit.full`; 0 where they have nothing to do."""
+    atoms = [op.attrs["atom"] for op in kernel.body.walk() if op.name in PRODUCTS_OF_MATRIX]
+    doubles = 1.0 if product.power is None else product.power.doubles
+    return max((doubles if atom.a_dtype.bits == 64 else 1.0 for atom in atoms), default=0.0)
+
+
 def at_own_clock(
-    product: Product, multiplies: bool, used: float, played: Callable[[SmModel], Played]
+    product: Product, power_of: float, used: float, played: Callable[[SmModel], Played]
 ) -> Played | None:  # fmt: skip
     """What `played` says of the chip at the clock that its power limit leaves this kernel, in clocks of `product`; None
-    for chips without an `SmModel`. `multiplies`: whether tensor cores have something to do; `used`: share of the SMs
-    that are at work, on average."""
+    for chips without an `SmModel`. `power_of`: see `power_of_products`; `used`: share of the SMs that are at work, on
+    average."""
     power = product.power
     chip = sm_of(product)
     if chip is None or power is None:
         return None if chip is None else played(chip)
-    clock = power.full if multiplies else power.most
+    clock = power.clock(power_of)
     for last in (False, False, True):
         chip = sm_of(product, clock)
         assert chip is not None
         found = played(chip)
-        left = power.clock(min(1.0, used * found.busy.get("tensor", 0.0) / max(1.0, found.clocks)))
+        left = power.clock(power_of * min(1.0, used * found.busy.get("tensor", 0.0) / max(1.0, found.clocks)))
         if last or abs(left / clock - 1) < SAME:
             break
         clock = left

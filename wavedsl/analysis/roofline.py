@@ -448,7 +448,7 @@ def _warps_played(
     missing: float, model: Any,
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
-    from wavedsl.analysis.played_warps import PRODUCTS_OF_MATRIX, at_own_clock, play_warps
+    from wavedsl.analysis.played_warps import at_own_clock, play_warps, power_of_products
     from wavedsl.runtime.emulator.cycle_queue import sharing
     from wavedsl.runtime.emulator.ptx import registers_of
 
@@ -470,8 +470,7 @@ def _warps_played(
 
     if model is not None:
         return played(model)
-    multiplies = any(op.name in PRODUCTS_OF_MATRIX for op in kernel.body.walk())
-    return at_own_clock(chip, multiplies, busy / chip.units, played)
+    return at_own_clock(chip, power_of_products(kernel, chip), busy / chip.units, played)
 
 
 def _warps(compiled: Any, target: Target) -> int:

@@ -45,6 +45,8 @@ VECTOR_BYTES = 16
 LARGE = {"amd": ((256, 256), (256, 128), (128, 128)), "nvidia": ((128, 256), (128, 128))}
 """Tiles whose operands shared memory feeds to the matrix units as fast as they multiply, by vendor, the best first. How
 deep their pipeline is, the compiler decides (`pipeline_stages` 0)."""
+NEAR = 0.97
+"""Share of busy units that is as good as all."""
 ADDED = ((128, 128, 1.0), (128, 64, 1.15))
 """Tiles of products by multiply-adds of f32 and the clocks that each takes for an element, relative to the first: where
 waves have 64 x 64 they read an operand for twice as many sums."""
@@ -140,6 +142,11 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     if strategy == "shallow_k":
         side = _square(m, n, (128, 64))
         return _tiles(side, side, max(k, 1), 1, width, 0)
+    if (
+        strategy in ("cache_persistent", "wave_parallel", "auto") and min(m, n) >= 64
+        and shape.dtype.bits == 64 and product is not None and shape.dtype.name in product.matrix
+    ):  # fmt: skip
+        return _of_doubles(shape, product, width)
     if strategy == "cache_persistent":
         side = _square(m, n, (64,))
         return _tiles(side, side, min(2 * width, k), 2, width, 1)
@@ -155,10 +162,6 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
             waves_m = large[0] // LARGE_WAVE
             waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
             return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
-    doubles = shape.dtype.bits == 64 and product is not None and shape.dtype.name in product.matrix
-    if strategy in ("wave_parallel", "auto") and doubles and min(m, n) >= 64:
-        # Few bytes feed many clocks of the matrix units: workgroups that reside together hide each other's barriers.
-        return _tiles(64, 64, min(4 * width, k), 4, width, 3)
     if strategy in ("wave_parallel", "auto") and product is not None and min(m, n) >= 128 and _added(shape, product):
         rows, columns, _ = min(ADDED, key=lambda x: ceil(ceil(m / x[0]) * ceil(n / x[1]) / product.units) * prod(x))
         return _tiles(rows, columns, min(4 * width, k), 2, width, 2)
@@ -173,6 +176,42 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     if strategy == "stream":
         return TileChoice(1, 64 * width, 1, 1, 1, 1, width, 0)
     raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of auto, {', '.join(STRATEGIES)}")
+
+
+@dataclass(frozen=True)
+class _Doubles:
+    """A tile of f64 where the product lists matrix instructions for it: rows, columns, waves along them, slots of
+    the ring, and how many workgroups a unit is to have at least."""
+
+    rows: int
+    columns: int
+    waves: tuple[int, int]
+    stages: int
+    together: int
+
+
+DOUBLES = (_Doubles(128, 128, (2, 4), 3, 1), _Doubles(64, 64, (2, 2), 3, 0))
+"""The best first. Waves of 64 x 32 read three quarters of what those of 32 x 32 read for a product; smaller tiles, of
+which more reside together, hide each other's beginnings and ends."""
+DOUBLES_K = 16
+"""Elements of K per step: rows of a line, and two halves, of which one is read while the other one is multiplied."""
+
+
+def _of_doubles(shape: GemmShape, product: Product, width: int) -> TileChoice:
+    """The first of `DOUBLES` of which every unit has enough and that keeps about as many units busy as the smallest
+    does; the smallest for a short K."""
+    m, n, units = shape.m, shape.n, product.units
+
+    def busy(tile: _Doubles) -> float:
+        count = ceil(m / tile.rows) * ceil(n / tile.columns)
+        share = m * n / (tile.rows * tile.columns * ceil(count / units) * units)
+        return share if count >= tile.together * units else 0.0
+
+    least = NEAR * busy(DOUBLES[-1])
+    chosen = next(x for x in DOUBLES if busy(x) >= least) if shape.k >= PERSISTENT_K else DOUBLES[-1]
+    return TileChoice(
+        chosen.rows, chosen.columns, min(DOUBLES_K, shape.k), chosen.stages, *chosen.waves, width, chosen.stages - 1
+    )
 
 
 def _added(shape: GemmShape, product: Product) -> bool:

@@ -138,6 +138,8 @@ def plan_gemm(
     if strategy not in GEMM_STRATEGIES:
         raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
     form, (m, n, k) = problem(a, b, c, beta, transpose_b, precision)
+    if form.sums.bits == 64:  # multiplications of f64 wait for other waves' matrix instructions on the same pipe
+        form = replace(form, scaled=alpha != 1)
     chip = chip_of(product, a, b, c)
     form = on_chip(form, chip)
     if 0 in (m, n):
@@ -228,7 +230,8 @@ def problem(
             f"matmul: precision={precision!r} is for operands of f32, these are {dtype.name} and {dtype_of(b).name}",
             hint="leave precision out: products of other dtypes are exact",
         )
-    return Form(dtype, dtype_of(c), transpose_b, beta != 0, None if precision == "ieee" else precision), sizes
+    precision = None if precision == "ieee" else precision
+    return Form(dtype, dtype_of(c), transpose_b, beta != 0, precision=precision), sizes
 
 
 def on_chip(form: Form, chip: Product) -> Form:
@@ -475,7 +478,7 @@ def _by_warpgroups(
         plan.launches.append(Launch(first, (*operands, sums)))
         plan.launches.append(Launch(kernels.added(form, cut.parts, plan.asked), (sums, c, *factors)))
         return
-    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked)
+    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True)
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 

@@ -31,6 +31,9 @@ DEPTH = 32
 """Bytes of K of one instruction."""
 STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
+LONG_STEP = 256
+"""Bytes of K per trip of few rows, whose rows of B are runs of memory: two neighbouring boxes, one behind the other. An
+H200 brings 134 MB in boxes of 64 rows by 128 bytes in 35.3 to 36.1 us, by two such in 34.2, by eight in 34.1."""
 WIDTHS = tuple(range(256, 63, -16))
 """Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
 THREE = 192
@@ -42,13 +45,17 @@ PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
 SPLITS = 3
 """Products that two numbers per operand take; their tiles are read once more and written twice."""
 TWICE = 256 * STEP
-"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products run."""
+"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products
+run."""
 BETWEEN_TRIPS = 300
 """Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
 """Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
+PARTS_GAIN = 0.9
+"""Share of the clocks of K in one part that several must be estimated to take at most, unless memory takes half of them
+or more. (On an H200 two parts of 512 x 4096 x 14336, estimated at 0.94, took 1.1 times as long.)"""
 APART_GAIN = 0.9
 """Share of the clocks of one launch that two must be estimated to take at most: a call of two costs the host more."""
 NEAR = 0.25
@@ -56,8 +63,8 @@ NEAR = 0.25
 KEPT_SUMS = 0.5
 """Share of L2 that sums of parts take at most between two launches."""
 BETWEEN = 1e-6
-"""Seconds from the end of a launch to the start of the one that waits for it: an assumption, on the long side of what
-NVIDIA's introduction to CUDA graphs has between kernels of one (half as much, V100, quoted from memory)."""
+"""Seconds from the end of a launch to the start of the one that waits for it. On an H200 adding up 8 MB of parts makes
+a call 2.7 to 3.4 us longer, as this with the latencies and the bytes of `estimated` says (3.5)."""
 PORT = 128
 """Bytes per clock of a unit's shared memory."""
 L2_RATE = 5120
@@ -125,15 +132,27 @@ def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1)
 
 @functools.lru_cache(maxsize=4096)
 def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -> Cut:
-    best = min(_cuts(form, sizes, rates), key=lambda x: x.clocks)
+    def worth(x: Cut) -> tuple[float, int]:
+        items = ceil(sizes[0] / x.tile[0]) * ceil(sizes[1] / x.tile[1]) * x.parts
+        return x.clocks, -min(rates.units, items) if min(sizes[:2]) > ROWS else 0
+
+    found = list(_cuts(form, sizes, rates))
+    best = min(found, key=worth)
+    whole = min((x for x in found if x.parts == 1), key=worth)
+    if best.clocks > max(PARTS_GAIN * whole.clocks, 2 * sum(memory_clocks(form, sizes, rates))):
+        best = whole
     apart = min(_cuts_apart(form, sizes, rates), key=lambda x: x.clocks, default=best) if launches > 1 else best
     return apart if apart.clocks <= APART_GAIN * best.clocks else best
 
 
-def span(form: Form, k: int, tile: Sequence[int] = (0, 0)) -> int:
-    """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for."""
-    most = STEP // 2 if form.promoted and sum(tile[:2]) * STEP > TWICE else STEP
-    return min(most, max(DEPTH, 1 << (k * form.dtype.bits // 8 - 1).bit_length()))
+def span(form: Form, sizes: Sequence[int], tile: Sequence[int] = (0, 0)) -> int:
+    """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for; two
+    swizzles for few rows and a long K."""
+    m, n, k = sizes
+    row = k * form.dtype.bits // 8
+    most = LONG_STEP if min(m, n) <= ROWS and form.b_rows and row >= LEAST_TRIPS * LONG_STEP else STEP
+    most = STEP // 2 if form.promoted and sum(tile[:2]) * STEP > TWICE else most
+    return min(most, max(DEPTH, 1 << (row - 1).bit_length()))
 
 
 def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Iterator[Cut]:
@@ -146,22 +165,24 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
     for tile, waves in _tiles(m, n, form.promoted):
-        depth = span(form, k, tile) * 8 // form.dtype.bits
+        depth = span(form, sizes, tile) * 8 // form.dtype.bits
         trips = ceil(k / depth)
+        least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
         if trips == 1 and min(m, n) > ROWS and tile[1] * form.out.bits % (8 * STEP):
             continue  # what is written counts most: in whole lines
         for parts in range(1, MOST_PARTS + 1):
-            if parts == 1 or trips // parts >= LEAST_TRIPS:
+            if parts == 1 or trips // parts >= least:
                 yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
 
 
 def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
     m, n, k = sizes
+    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
     for tile, waves in _tiles(m, n, form.promoted):
-        depth = span(form, k, tile) * 8 // form.dtype.bits
-        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // depth // LEAST_TRIPS)
+        depth = span(form, sizes, tile) * 8 // form.dtype.bits
+        most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // least)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
         if parts > 1 and parts * held <= KEPT_SUMS * rates.l2_bytes:
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
@@ -199,7 +220,7 @@ def estimated(
 ) -> float:  # fmt: skip
     """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
     m, n, k = sizes
-    size, step = form.dtype.bits / 8, span(form, k, tile)
+    size, step = form.dtype.bits / 8, span(form, sizes, tile)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
     items = counts[0] * counts[1] * parts
     used = min(rates.units, items)
@@ -208,9 +229,9 @@ def estimated(
     instructions = tile[0] * tile[1] // (ROWS * columns) * (step / DEPTH)
     staged = (tile[0] + tile[1]) * step
     pair = (tile[1] if m <= n else tile[0]) * step if counts[m > n] % 2 == 0 else 0
-    asked = staged - pair / 2  # two workgroups side by side share a tile
+    asked = staged - pair / 2  # two workgroups side by side share a tile: a cluster, or what they ask L2 for together
     unit, latency = rates.unit, rates.latency
-    read, written = (m + n) * k * size / rates.memory, m * n * form.out.bits / 8 / rates.memory
+    read, written = memory_clocks(form, sizes, rates)
     trips = ceil(k * size / step / parts)
     instructions *= SPLITS if form.promoted else 1
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
@@ -233,6 +254,12 @@ def estimated(
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
+
+
+def memory_clocks(form: Form, sizes: Sequence[int], rates: Rates) -> tuple[float, float]:
+    """Clocks that memory takes to bring the operands once, and to take the result."""
+    m, n, k = sizes
+    return (m + n) * k * form.dtype.bits / 8 / rates.memory, m * n * form.out.bits / 8 / rates.memory
 
 
 def products(instructions: float, columns: int, staged: float) -> float:

@@ -154,6 +154,18 @@ def test_results(mma, guarded):
             assert (np.abs(got - want) <= (mma.k + 8) * 2.0**-24 * magnitude + unit * magnitude * 2).all()
 
 
+@pytest.mark.parametrize("inputs", ["e4m3.e4m3", "e5m2.e5m2", "e4m3.e5m2", "f16.f16"])
+def test_c_of_products_of_bytes_outlives_d(inputs):
+    """An H200 lost a C that was one register, which D's first element took: ptxas adds C element by element."""
+    shape = "m16n8k16" if inputs == "f16.f16" else "m16n8k32"
+    for d, wrong in (("%r11,%r1,%r2,%r3", True), ("%r1,%r2,%r3,%r11", False), ("%r11,%r12,%r13,%r14", False)):
+        c = "%r11,%r12,%r13,%r14" if "%r14" in d else "%r11,%r11,%r11,%r11"
+        text = f"mma.sync.aligned.{shape}.row.col.f32.{inputs}.f32 {{{d}}}, {{%r10,%r10,%r10,%r10}}, {{%r10,%r10}}, {{{c}}};"
+        body = "".join(f"mov.b32 %r{i}, 0;" for i in range(10, 15)) + text + "ret;"
+        found = run(body, []).findings
+        assert [f.kind for f in found] == ["unsupported"] * (wrong and shape == "m16n8k32"), found
+
+
 def test_integer_accumulation_saturates_when_asked():
     text = "mma.sync.aligned.m16n8k32.row.col{}.s32.s8.s8.s32 {{%r1,%r2,%r3,%r4}}, {{%r10,%r10,%r10,%r10}}, {{%r10,%r10}}, {{%r11,%r11,%r11,%r11}};"
     for sat, want in (("", np.int32(-(2**31) + 32 * 127 * 127 - 1)), (".satfinite", np.int32(2**31 - 1))):

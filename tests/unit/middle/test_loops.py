@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.place_barriers import place_barriers
-from wavedsl.ir.plan_body import plan_body, program_order
+from wavedsl.ir.plan_body import READ_LEAD, plan_body, program_order
 from wavedsl.ir.step_edges import dependences, memory_edges
 from wavedsl.ir.steps import Step
 
@@ -76,6 +76,50 @@ def test_a_wish_that_leaves_no_order_is_dropped():
     ]  # fmt: skip
     body = plan_body(steps, {"a": 1, "b": 1}, {}, clock=4, ahead=1, batch=32)
     assert sorted(body.order) == list(range(len(steps)))
+
+
+def products_of_doubles():
+    """A trip of a wave of 32 x 64 sums of f64, K 16: 4 reads of A and 8 of B for each half of K, products of 16 x 8 x 8
+    that fill the matrix unit, and 12 copies."""
+    steps = []
+    for half in "01":
+        operands = [("a", i, j) for i in range(2) for j in range(2)] + [("b", j, 0) for j in range(8)]
+        for what, i, j in operands:
+            key = ((what, i, j, half),)
+            steps.append(Step("read", "sread", (("lsu", 16), ("issue", 1)), 31, (), key, skip, buffer=what, words=4))
+        for i in range(2):
+            for j in range(8):
+                uses = (("a", i, 0, half), ("a", i, 1, half), ("b", j, 0, half))
+                uses += (("sum", i, j, "0"),) if half == "1" else (("before", i, j),)
+                made = (("sum", i, j, half),)
+                steps.append(Step("product", "mma", (("mfma", 32), ("issue", 1)), 81, uses, made, skip))
+    for i in range(12):
+        what = "a" if i < 4 else "b"
+        steps.append(Step("copy", "acopy", (("lsu", 32), ("issue", 1)), 320, (), (), skip, buffer=what, array=what))
+    return steps, {("before", i, j): ("sum", i, j, "1") for i in range(2) for j in range(8)}
+
+
+def skip(context):
+    """What a step of a schedule that nothing is emitted of does."""
+
+
+@pytest.mark.parametrize("slots", [3, 4])
+def test_products_that_fill_their_unit_start_in_turn(slots):
+    """The next trip's first operands are read, behind the barrier, while this trip's last products are made."""
+    steps, carried = products_of_doubles()
+    body = plan_body(steps, {"a": slots, "b": slots}, carried, clock=1, ahead=slots - 1)
+    products = [p for p in body.order if steps[p].kind == "mma"]
+    assert body.kind == "modulo" and body.ii <= 1024 * 17 / 16
+    assert products == sorted(products)
+    (barrier,) = body.barriers
+    behind = [steps[p].kind for p in body.order[barrier:]]
+    assert behind.count("mma") >= READ_LEAD // 32 and "sread" in behind
+    start = {p: body.times[p] + body.stages[p] * body.ii for p in body.order}
+    reader = {key: p for p in range(len(steps)) if steps[p].kind == "sread" for key in steps[p].defs}
+    for p in products:
+        for key in steps[p].uses:
+            if key in reader:
+                assert start[p] - start[reader[key]] >= READ_LEAD
 
 
 def test_straight_code_needs_one_barrier_before_the_first_read():
