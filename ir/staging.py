@@ -172,7 +172,9 @@ def _ways(request: _Request, packed: bool) -> list[CopyWay]:
             return copy_ways(fast, fast, widest, es, r.extents, r.threads, order)
         across = next(d for d in order if d != fast)
         if r.direct is not False and es in r.target.copy_async and r.elements % r.threads == 0:
-            return [CopyWay(across, 1, across=SECTOR // es if r.extents[fast] % (SECTOR // es) == 0 else 0)]
+            way = CopyWay(across, 1, across=SECTOR // es)
+            lanes, waves = r.target.wave_size, r.partition.waves
+            return [way if copy_bits(fast, [across], r.extents, way, lanes, waves) is not None else CopyWay(across, 1)]
     orientations = [d for d in dict.fromkeys([r.contracted or fast, fast]) if d in r.extents]
     ways = [way for d in orientations for way in copy_ways(d, fast, widest, es, r.extents, r.threads, order)]
     if r.target.copy_linear and r.direct is not False and fast in orientations and not packed:
