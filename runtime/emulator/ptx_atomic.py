@@ -103,10 +103,9 @@ def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
                 now = turn[start : start + length]
                 words, fault = fetch(now[:1])
                 values = np.concatenate([typed(words), a[now]])
-                if flushes and (denormal(values).any() or denormal(running.accumulate(values, dtype=values.dtype)).any()):
+                seen = running.accumulate(values, dtype=values.dtype)
+                if flushes and (denormal(values) | denormal(seen)).any():
                     seen = np.array(list(accumulate(values, _add_flushing)), values.dtype)
-                else:
-                    seen = running.accumulate(values, dtype=values.dtype)
                 old_words[:, now] = untyped(seen[:-1])
                 keep(now[:1], untyped(seen[-1:]), fault)
             return old_words
