@@ -452,7 +452,7 @@ def _fns(m: Mods) -> Any:
         out = np.full(mask.shape, 0xFFFFFFFF, dtype=np.uint32)
         for i in range(len(out)):
             b, o, w = int(base[i]), int(offset[i]), int(mask[i])
-            order = range(b, 32) if o >= 0 else range(min(b, 31), -1, -1)
+            order = range(b, 32) if o >= 0 or b > 31 else range(b, -1, -1)
             hits = [p for p in order if w >> p & 1]
             n = abs(o) - 1
             if o == 0:

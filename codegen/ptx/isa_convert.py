@@ -235,7 +235,8 @@ def _cvt_pair(m: Mods) -> Any:
 
 
 def _tf32(a: Array, mode: str) -> Array:
-    """float32 to tf32 kept in 32 bits: 10 mantissa bits, the lower 13 zero."""
+    """float32 to tf32 kept in 32 bits: 10 mantissa bits, the lower 13 zero. As an H200 does, `.rna` cuts a NaN's bits
+    off too, so that one whose payload lies below becomes an infinity; the others give one NaN."""
     bits = np.ascontiguousarray(a).view(np.uint32)
     cut = np.uint32(0xFFFFE000)
     if mode == "rna":
@@ -245,7 +246,7 @@ def _tf32(a: Array, mode: str) -> Array:
     else:
         r = bits & cut
     r = np.where(np.isinf(a), bits, r)
-    return np.where(np.isnan(a), np.uint32(0x7FFFFFFF), r).astype(np.uint32)
+    return np.where(np.isnan(a), bits & cut if mode == "rna" else np.uint32(0x7FFFE000), r).astype(np.uint32)
 
 
 def _cvt_tf32(m: Mods) -> Any:
@@ -254,8 +255,8 @@ def _cvt_tf32(m: Mods) -> Any:
         if "relu" in m:
             r = np.where((r >> np.uint32(31)).astype(bool), np.uint32(0), r)
         if "satfinite" in m:
-            inf = (r & np.uint32(0x7FFFFFFF)) == np.uint32(0x7F800000)
-            r = np.where(inf, (r & np.uint32(0x80000000)) | np.uint32(0x7F7FE000), r)
+            endless = (r & np.uint32(0x7F800000)) == np.uint32(0x7F800000)  # a NaN too is one step less
+            r = np.where(endless, r - np.uint32(0x2000), r)
         return r
 
     return run

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import NUMPY, TYPE_BITS
 from wavedsl.codegen.ptx.isa_memory import ATOMIC
+from wavedsl.codegen.ptx.isa_numerics import F32_TINY, flush
 from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, parts_of, space_of, words_of, writers_of
 from wavedsl.runtime.emulator.ptx_module import Inst
 
 Step = Callable[[Mask], None]
+
+
+def denormal(x: Array) -> Array:
+    found: Array = (np.abs(x) < F32_TINY) & (x != 0)
+    return found
+
+
+def _add_flushing(old: Array, a: Array) -> Array:
+    """Sums of float32 in global memory take and give zeros for denormals: an H200 does, the PTX ISA says so."""
+    return flush(flush(np.asarray(old)) + flush(np.asarray(a)))
 
 
 def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
@@ -65,6 +77,8 @@ def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
         starts = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1]))) if len(turn) else turn
         if space == "global" and m.globals is not None:
             m.globals.atomic(inst, pc, place, size, lanes[turn])
+        flushes = space == "global" and type_ == "f32" and row.mods["op"] == "add"
+        combine = _add_flushing if flushes else op
         lengths = np.diff(np.append(starts, len(turn)))
         rounds = int(lengths.max()) if len(turn) else 0
 
@@ -90,6 +104,8 @@ def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
                 words, fault = fetch(now[:1])
                 values = np.concatenate([typed(words), a[now]])
                 seen = running.accumulate(values, dtype=values.dtype)
+                if flushes and (denormal(values) | denormal(seen)).any():
+                    seen = np.array(list(accumulate(values, _add_flushing)), values.dtype)
                 old_words[:, now] = untyped(seen[:-1])
                 keep(now[:1], untyped(seen[-1:]), fault)
             return old_words
@@ -97,7 +113,7 @@ def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
             now = turn[starts[lengths > i] + i]
             words, fault = fetch(now)
             old = typed(words)
-            new = op(old, a[now], b[now]) if cas else op(old, a[now])
+            new = op(old, a[now], b[now]) if cas else combine(old, a[now])
             keep(now, untyped(np.asarray(new, dtype=old.dtype)), fault)
             old_words[:, now] = words
         return old_words

@@ -373,3 +373,23 @@ add.s64 %d0, %d0, %d3; add.s64 %d2, %d2, %d3; ld.global.f32 %f1, [%d0]; atom.glo
         assert s == total
         total = np.float32(total + v)
     assert out[0] == total
+
+
+@pytest.mark.parametrize("space, flushed", [("global", True), ("shared", False)])
+@pytest.mark.parametrize("lanes", [1, 32])
+def test_float_atomics_flush_denormals_in_global_memory_alone(space, flushed, lanes):
+    """As an H200 does (benchmarks/gpu_rows.py)."""
+    place = "%d0" if space == "global" else "%r1"
+    text = f"""ld.param.u64 %d0, [p0]; mov.u32 %r1, sm; ld.global.f32 %f1, [%d0+4]; ld.global.f32 %f2, [%d0];
+mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.f32 [%r1], %f2; bar.sync 0;
+atom.{space}.add.f32 %f3, [{place}], %f1; bar.sync 0; @%p0 ld.{space}.f32 %f4, [{place}]; @%p0 st.global.f32 [%d0+8], %f4; ret;"""
+    least = np.float32(2.0**-149)
+    for start, step in ((least, least), (-least, -least), (np.float32(2.0**-126), -least), (np.float32(1), least)):
+        memory = np.array([start, step, 7], np.float32)
+        run(text, [memory], block=lanes, variables=".shared .align 4 .b8 sm[4];")
+        want = np.float32(start)
+        for _ in range(lanes):
+            want = np.float32(want + step)
+        if flushed:
+            want = np.copysign(np.float32(0), start) if abs(start) == least else start
+        assert memory[2] == want and np.signbit(memory[2]) == np.signbit(want), (start, step, memory[2], want)

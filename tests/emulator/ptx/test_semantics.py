@@ -826,3 +826,21 @@ def test_votes_and_reductions():
     assert got.tolist() == [1] + [0] * 31
     x, got = warp("mov.u32 %r1, %lanemask_lt; mov.u32 %r2, %laneid; add.u32 %out, %r1, %r2;")
     assert got.tolist() == [(1 << i) - 1 + i for i in range(32)]
+
+
+@pytest.mark.parametrize("mods, want", [
+    ("rna", [0x7FC00000, 0x7F800000, 0xFFFFE000, 0x7F800000]),
+    ("rna.satfinite", [0x7FBFE000, 0x7F7FE000, 0xFFFFC000, 0x7F7FE000]),
+    ("rn", [0x7FFFE000, 0x7FFFE000, 0x7FFFE000, 0x7F800000]),
+    ("rz", [0x7FFFE000, 0x7FFFE000, 0x7FFFE000, 0x7F800000]),
+])  # fmt: skip
+def test_nan_as_tf32_is_that_of_an_h200(mods, want):
+    a = np.array([0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7F800000], np.uint32)
+    assert elementwise(f"cvt.{mods}.tf32.f32 %out, %in0;", [a], 32).tolist() == want
+
+
+def test_fns_finds_nothing_from_beyond_a_word():
+    """As an H200; the emulator counted down from the base for minutes."""
+    mask, base, offset = ([0x21, 0x7F, 0x7F, 0x21], [0x80, 0x55555555, 0x80000001, 5], [-2, -2, 1, -2])
+    got = elementwise("fns.b32 %out, %in0, %in1, %in2;", [array(x, 32) for x in (mask, base, offset)], 32)
+    assert got.tolist() == [0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0]
