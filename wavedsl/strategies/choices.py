@@ -84,6 +84,8 @@ def gemm_choices(
     ]
     if isinstance(first.cut, GemvCut) and warpgroups.suits(form, sizes, chip):
         sources.pop()  # their tiles do the same with fewer barriers
+    elif isinstance(first.cut, warpgroups.Cut) and min(sizes[:2]) > GEMV_ROWS // 2:
+        sources.pop(1)  # multiply-adds of three and four rows take longer than their loads (H200: 44 to 76 us for 35)
     kin = next((i for i, kind in enumerate((warpgroups.Cut, GemvCut, TileChoice)) if isinstance(first.cut, kind)))
     sources.insert(0, sources.pop(kin))
     found: dict[Choice, None] = {first: None}
