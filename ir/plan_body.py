@@ -46,7 +46,7 @@ LEADS = (512, 256, 128, 64)
 """Clocks by which reads may start early (`_reads_ahead`): half a trip of a wave of 64 x 32 at most."""
 LONG_PRODUCT = 32
 """Clocks of a matrix instruction from which on reads find room beside any order of them (`in_turn`)."""
-READ_LEAD = 128
+READ_LEAD = 256
 """Clocks by which reads are issued before matrix instructions that fill their unit (`early_reads`)."""
 ROUNDS = 32
 """Most rounds in which reads, copies and the barrier between them make room for each other."""
@@ -243,13 +243,16 @@ def in_turn(work: _Work) -> list[SchedEdge]:
 
 def early_reads(work: _Work, edges: Sequence[SchedEdge]) -> list[SchedEdge]:
     """The edges with `READ_LEAD` clocks between a read of shared memory and the product that it is for: all waves read
-    at the same time behind a barrier, and what a read takes alone is less than it then takes."""
+    at the same time behind a barrier, and what a read takes alone is less than it then takes. Of rings of two slots the
+    barrier stays as late as it can: their copies have one trip to arrive."""
+    if min(work.slots.values(), default=0) <= 2:
+        return list(edges)
     lead = -(-READ_LEAD // work.clock)
-    made = [
-        (s.kind == "sread" and work.steps[e.dst].kind == "mma" and not e.distance, e)
-        for e in edges for s in (work.steps[e.src],)
-    ]  # fmt: skip
-    return [e._replace(latency=max(e.latency, lead)) if late else e for late, e in made]
+
+    def early(e: SchedEdge) -> bool:
+        return work.steps[e.src].kind == "sread" and work.steps[e.dst].kind == "mma" and not e.distance
+
+    return [e._replace(latency=max(e.latency, lead)) if early(e) else e for e in edges]
 
 
 def _attempts(work: _Work, ahead: int, batch: int) -> list[tuple[list[SchedEdge], list[SchedEdge]]]:

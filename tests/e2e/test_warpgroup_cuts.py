@@ -12,8 +12,8 @@ import pytest
 
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
-from wavedsl.analysis.strategy import GemmShape, choose_tiles
-from wavedsl.strategies import kernels, plan_gemm
+from wavedsl.analysis.strategy import DOUBLES, GemmShape, choose_tiles
+from wavedsl.strategies import gemm_choices, kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import depth_of, waves_of
 from wavedsl.strategies.warpgroups import MOST_APART, _tiles, best_cut, cuts, suits
@@ -255,11 +255,15 @@ def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
 @pytest.mark.parametrize("b_rows", [True, False])
 @pytest.mark.parametrize(
     ("size", "tile"),
-    [((2048, 2048, 2048), (128, 128, 16, 3)), ((512, 1024, 512), (64, 64, 16, 3)), ((8192, 8192, 64), (64, 64, 16, 3))],
+    [
+        ((2048, 2048, 2048), (128, 128, 16, 4)),
+        ((8192, 8192, 64), (64, 128, 16, 3)),
+        ((1024, 1024, 1024), (64, 64, 16, 3)),
+    ],
 )
 def test_f64_takes_the_chips_own_instructions(size, tile, b_rows):
     """Those of 16 rows, of which Hopper does twice as many multiply-adds per clock as of sm_80's, 8 of K deep; large
-    tiles where all units have some and K is long. Copies and reads are free of bank conflicts."""
+    tiles where units have enough and K is long. No copy and no read has bank conflicts."""
     tiles = choose_tiles("wave_parallel", GemmShape(*size, wd.f64), H200)
     assert (tiles.tile_m, tiles.tile_n, depth_of(tiles, Form(wd.f64, wd.f64)), tiles.pipeline_stages) == tile
     form = Form(wd.f64, wd.f64, b_rows)
@@ -286,3 +290,24 @@ def test_f64_is_multiplied_by_alpha_only_where_it_is_not_1(alpha, beta):
     made.emulate(*launch.arguments)
     assert ("mul.rn.f64" in made.asm) == (alpha != 1)
     np.testing.assert_allclose(c, want, atol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [False, True])
+@pytest.mark.parametrize("tile", DOUBLES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_f64_spills_nothing_and_moves_no_number_in_its_loop(tile, beta, oracle):
+    oracle("ptxas"), oracle("nvdisasm")
+    a, b, c = (np.empty(size) for size in ((2048, 2048), (2048, 2048), (2048, 2048)))
+    made = kernels.tiled(
+        Form(wd.f64, wd.f64, True, beta), (tile.rows, tile.columns, 16), (*tile.waves, 1), tile.stages
+    ).compile(a, b, c, 1.0, 0.5, target="sm_90a")
+    machine = hopper.sass.assembled(made.asm, "sm_90a")
+    loop = max(machine.loops, key=lambda x: x.counts.get("product", 0))
+    assert machine.spills == 0
+    assert loop.counts.get("move", 0) <= loop.counts["product"] // 8
+
+
+def test_choices_of_f64_are_the_tiles_that_were_measured():
+    a, b, c = (np.empty(size) for size in ((1024, 1024), (1024, 1024), (1024, 1024)))
+    found = gemm_choices(a, b, c, transpose_b=True, product=H200, most=6)
+    assert {(x.cut.tile_m, x.cut.tile_n) for x in found} == {(x.rows, x.columns) for x in DOUBLES}
+    assert {x.cut.pipeline_stages for x in found} == {2, *(x.stages for x in DOUBLES)}

@@ -17,7 +17,16 @@ from itertools import zip_longest
 from math import ceil, prod
 from typing import Any
 
-from wavedsl.analysis.strategy import GEMV_ROWS, PERSISTENT_K, GemmShape, TileChoice, choose_tiles
+from wavedsl.analysis.strategy import (
+    DOUBLES,
+    GEMV_ROWS,
+    PERSISTENT_K,
+    GemmShape,
+    TileChoice,
+    choose_tiles,
+    of_doubles,
+    vector_width,
+)
 from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
@@ -125,6 +134,12 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
     m, n, k = sizes
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     dealt = None
+    known: list[TileChoice] = []
+    loops = first.strategy in ("cache_persistent", "wave_parallel")
+    if loops and isinstance(first.cut, TileChoice) and of_doubles(shape, chip):
+        every = [x.tiles(k, vector_width(shape.dtype)) for x in DOUBLES]
+        every += [replace(x, pipeline_stages=2, prefetch_distance=1) for x in every]
+        known = [x if first.cut.prefetch_distance else replace(x, prefetch_distance=0) for x in every]
     if isinstance(first.cut, warpgroups.Cut):  # their tiles, dealt to as many workgroups as there are units
         (rows, columns, deep), waves = first.cut.tile, first.cut.waves
         dealt = TileChoice(rows, columns, deep, 0, *waves, 1, 0)
@@ -136,7 +151,7 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
         if k >= 2 * PERSISTENT_K:
             starts += [(x, choose_tiles(x, shape, chip)) for x in ("stream_k", "split_k") if x != name]
     for strategy, start in starts:
-        for tiles in [start] if dealt else _around(start):
+        for tiles in [start] if dealt else (*(known if strategy == first.strategy else ()), *_around(start)):
             idle = ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) % chip.units
             if strategy in ("stream_k", "split_k") and not idle:
                 continue
