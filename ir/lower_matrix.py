@@ -382,8 +382,8 @@ def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int]
 
 
 def emit_fma(low: Lowering, plan: MmaPlan, a: Value, c: Value, acc: Value) -> Value:
-    """One K step of an outer product by multiply-adds, row by row. Where registers have banks every other row is walked
-    backwards: neighbours then share an operand, which is read once, also where rows meet."""
+    """One K step of an outer product by multiply-adds, row by row. Where registers have banks every other row of eight
+    is walked backwards: neighbours then share an operand, which is read once, also where rows meet."""
     b, atom = low.b, plan.atom
     kind = register_type(atom.acc_dtype)
     xs = [x if x.type is kind else b.bitcast(x, kind) for x in numbers(low, a, kind)]
@@ -393,7 +393,7 @@ def emit_fma(low: Lowering, plan: MmaPlan, a: Value, c: Value, acc: Value) -> Va
     last = (1 << n_bits) - 1
     out = list(accs)
     for at in range(len(accs)):
-        i = at ^ last if low.target.register_banks and at >> n_bits & 1 else at
+        i = at ^ last if low.target.register_banks and n_bits > 2 and at >> n_bits & 1 else at
         x, y, z = xs[i >> n_bits], ys[i & last], accs[i]
         out[i] = b.ffma(x, y, z) if kind.is_float else b.add(b.mul(x, y), z)
     return b.vec(*out) if len(out) > 1 else out[0]

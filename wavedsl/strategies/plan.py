@@ -311,9 +311,15 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
     return waves_m, waves_n
 
 
+WIDE_SUMS = 128 * 64
+"""Elements of a tile of four waves beyond which a lane has 128 sums."""
+
+
 def depth_of(tiles: TileChoice, form: Form) -> int:
     """K per step: whole matrix instructions, 32 to 64 bytes of a row."""
     least = max(16, 64 * 8 // form.dtype.bits) if form.dtype.bits < 64 else 8
+    if form.dtype is f32 and form.precision is None and tiles.tile_m * tiles.tile_n > WIDE_SUMS:
+        least = 8  # multiply-adds for many sums
     return max(least, 1 << (max(tiles.tile_k, 1) - 1).bit_length())
 
 
