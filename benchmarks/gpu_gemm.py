@@ -97,13 +97,17 @@ _NARROW = ((16, 128, 128, 16, 64), (32, 128, 128, 32, 64), (64, 128, 64, 64, 128
 
 
 def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
-    """Tiles to try: K in elements of 16 bits, more of narrower ones."""
+    """Tiles to try: K in elements of 16 bits, more of narrower ones. Launches may overlap, as `matmul`'s do."""
     if tiny:
         return [Config(64, 64, 64 * 16 // form.dtype.bits, 64, 64)]
     tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
-    plain = [Config(a, b, c * 16 // form.dtype.bits, d, e) for a, b, c, d, e in tiles]
-    alone = [replace(config, schedule=(("cluster", (1, 1, 1)),)) for config in plain[:2]]
-    return [*plain, *alone]
+    overlapping: tuple[tuple[str, Any], ...] = (("dependent", True),)
+    plain = [Config(a, b, c * 16 // form.dtype.bits, d, e, overlapping) for a, b, c, d, e in tiles]
+    alone = [replace(config, schedule=(*overlapping, ("cluster", (1, 1, 1)))) for config in plain[:2]]
+    if m <= 64:
+        return [*plain, *alone]
+    deeper = [replace(config, schedule=(*config.schedule, ("stages", 4))) for config in (plain[0], alone[0])]
+    return [*plain, *alone, *deeper]
 
 
 class Products:
