@@ -48,8 +48,8 @@ TWICE = 256 * STEP
 """Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products
 run."""
 BETWEEN_TRIPS = 300
-"""Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption, by which tiles
-of 128 x 128 take 183 us for 2048^3 and 1460 for 4096^3 (190 and 1474 on an H200)."""
+"""Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption, by which
+tiles of 128 x 128 take 183 us for 2048^3 and 1460 for 4096^3 (190 and 1474 on an H200)."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
