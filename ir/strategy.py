@@ -32,7 +32,6 @@ from wavedsl.ir.target import Target
 from wavedsl.ir.tile_dims import simple
 from wavedsl.ir.tile_ends import tile_ends
 from wavedsl.ir.tile_order import TileOrder, best_group
-from wavedsl.ir.turns import WORKERS
 from wavedsl.ir.uneven_tiles import Work, uneven
 from wavedsl.ir.views import is_tile, placement
 from wavedsl.ir.write_back import written_before
@@ -43,13 +42,6 @@ MOST_STAGES = 8
 """Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
 MOST_CLUSTER = 8
 """Workgroups of a cluster that every chip of the kind can hold."""
-PAIR_OF_TILES = ClusterShape((2, 1))
-"""The cluster that is chosen where nobody asks."""
-EASY_RATE = 24
-"""Bytes per clock of a unit that L2 brings anyway: a cluster that halves them is not worth that its workgroups wait for
-one another's slots. FlashAttention-3 has none at 21 (head size 64, 192 queries), and has them at 32 (128 and 128)."""
-LONG_LOOP = 32
-"""Trips from which a cluster pays on a chip that is not full: meeting at both ends takes 500 clocks by the replay."""
 
 
 @dataclass
@@ -319,8 +311,12 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
 
 
 def choose_cluster(low: Lowering, found: Strategy) -> None:
-    """Workgroups that share operand tiles: two where every one of the first axis has a partner, and all that are at
-    work ask more of L2 than it brings anyway."""
+    """Workgroups that share operand tiles: those that are asked for, else none.
+
+    Nobody gains by a pair that nobody asked for. On an H200 what several SMs ask for comes from L2 as fast as what is
+    multicast, and workgroups of a cluster wait for one another's slots: in two exhaustive searches 108 pairs of
+    candidates that are alike but for clusters of two are 7 % slower with them (results/h200_ranking.json), tiles of 128
+    x 256 and the chip's power as good as equal (docs/design/004-hopper.md)."""
     asked = low.choices.cluster
     shape = _shape(low, asked) if asked else ONE
     counts = _counts(low.partition)
@@ -334,29 +330,11 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
         elif any((along or 0) % size for along, size in zip(counts, shape.sizes)):
             hint += ", or choose another tile"
         raise ConstraintError(refusal(low.choices, "cluster", why), low.graph.loc, hint)
-    total, units = _product(counts), low.target.units
-    full = total is None or total >= units
-    if asked is None and found.specialize and counts[0] is not None and counts[0] % 2 == 0:
-        shape = PAIR_OF_TILES
-        enough = "enough to fill the chip" if full else f"{total} on {units} SMs"
-        found.why["cluster"] = f"{counts[0]} tiles along that axis pair up, and there are {enough}"
-    first = {str(d) for d in low.partition.grid_axes()[0]}
-    reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses or n.id in low.fetched]
-    if asked is None and (own_ranges(low.graph) or not any(first.isdisjoint(depends(low, n)) for n in reads)):
-        shape = ONE
-        found.why.pop("cluster", None)
-    if asked is None and shape.count > 1:
-        rate = operand_rate(low, reads, 0 if full else LONG_LOOP)
-        if total is not None and total < units:
-            rate *= total / units  # those that are at work have what L2 brings to themselves
-        if rate <= EASY_RATE:
-            shape = ONE
-            found.why["cluster"] = (
-                f"none: products take {rate:.0f} bytes a clock from L2, which brings {EASY_RATE} anyway"
-            )
     found.shape = shape
     if asked:
         found.why["cluster"] = "as asked for"
+    elif found.specialize:
+        found.why["cluster"] = "none: what SMs ask L2 for one by one comes as fast as a multicast"
 
 
 def unshared(choices: Choices) -> str:
@@ -398,20 +376,6 @@ def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
             low.graph.loc, "leave persistent out, or exchange the grid axes",
         )  # fmt: skip
     return ClusterShape((x, y))
-
-
-def operand_rate(low: Lowering, reads: Sequence[Node], least_trips: int = 0) -> float:
-    """Bytes per clock of a unit that come from L2 for the loop that takes most, its matrix instructions never idle, of
-    loops that are known to have so many trips."""
-    most = 0.0
-    for n in low.graph.all_nodes():
-        if n.op == "iterate" and (clocks := product_clocks(low, n.attrs["body"])):
-            dim, inside = str(n.attrs["body"].dim), n.attrs["body"].nodes
-            if (low.plans[dim].trips or 0) < least_trips:
-                continue
-            own = [read for read in reads if read in inside and dim in depends(low, read)]
-            most = max(most, sum(tile_bytes(low, read) for read in own) / clocks)
-    return most
 
 
 def choose_order(low: Lowering, found: Strategy) -> None:
@@ -470,13 +434,6 @@ def _product(counts: Sequence[int | None]) -> int | None:
 def bounded(graph: Graph) -> bool:
     """Whether a loop runs over a part of its dimension that a workgroup works out."""
     return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
-
-
-def own_ranges(graph: Graph) -> bool:
-    """Whether loops have ranges that the user gave, or trips are dealt: no cluster is chosen for such a kernel."""
-    if graph.traced is None or bounded(graph.traced):
-        return bounded(graph)
-    return any(str(d) == WORKERS for d in graph.index_dims)
 
 
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:

@@ -296,18 +296,16 @@ def test_cluster_that_does_not_divide_the_grid_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(("d", "tile", "waves", "pairs"), [(64, (192, 128), 3, False), (128, (128, 128), 2, True)])
-def test_workgroups_pair_up_where_l2_would_be_asked_for_much(
-    d: int, tile: tuple[int, int], waves: int, pairs: bool
-) -> None:
-    """192 queries to a block of keys take two thirds of the bytes per product that 128 take."""
+@pytest.mark.parametrize("asked", [None, (2, 1, 1)])
+def test_workgroups_pair_up_where_somebody_asks(asked: tuple[int, int, int] | None) -> None:
     a = attention
-    subs = {a.B: 4, a.H: 32, a.G: 32, a.M: 4608, a.N: 4608, a.D: d, a.E: d}
-    kernel = attention.attention_kernel(attention.Variant(wd.bf16), tile=tile, waves=waves)
+    subs = {a.B: 4, a.H: 32, a.G: 32, a.M: 4608, a.N: 4608, a.D: 128, a.E: 128}
+    schedule = wd.Schedule(cluster=asked)
+    kernel = attention.attention_kernel(attention.Variant(wd.bf16), tile=(128, 128), waves=2, schedule=schedule)
     compiled = kernel.compile(target="sm_90a", subs=subs)
-    assert (".reqnctapercluster" in compiled.asm) == pairs
+    assert (".reqnctapercluster 2" in compiled.asm) == (asked is not None)
     said = next(x for x in compiled.decisions.reasons if x.startswith("cluster"))
-    assert ("none: products take 21 bytes a clock" in said) != pairs
+    assert ("none" if asked is None else "as asked for") in said
 
 
 def test_scaled_activation() -> None:

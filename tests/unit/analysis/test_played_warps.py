@@ -132,14 +132,12 @@ def test_what_pairs_of_workgroups_share_takes_the_share_of_l2_of_both():
     model = replace(sm_of(chip), l2_rate=5120.0, unit_rate=5120.0 / chip.units)
     clocks = []
     for k in (4096, 8192):
-        m, n = 512, 2048
-        a, b, c = (np.empty(s, wd.bf16.storage) for s in ((m, k), (n, k), (m, n)))
-        kernel = tiled(Form(wd.bf16, wd.bf16, True), (64, 128, 64), (1, 1, 1), 0)
-        made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+        tiles = {BM: 64, BN: 128, BK: 64, WM: 64}
+        choice = Candidate(tuple((str(s), x) for s, x in tiles.items()), (("cluster", 2), ("split_k", 1)))
+        subs = {M: 512, N: 2048, K: k, **tiles}
+        made = stacked.variant(choice).compile(target="sm_90a", subs=subs)
         assert made.kernel_ir.cluster == 2
-        binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
-        found = analyze_compiled(made, {**binding.dims, **binding.extents}, product=chip, model=model)
-        clocks.append(found.clocks)
+        clocks.append(analyze_compiled(made, subs, product=chip, model=model).clocks)
     assert (clocks[1] - clocks[0]) / 64 == pytest.approx(24576 / model.unit_rate, rel=0.02)
 
 
