@@ -263,7 +263,8 @@ def cases() -> list[Case]:
             limits = {"fences": 0, "narrow_copies": 0, "others": SKINNY[target, m]}
             add("products", f"skinny {m}", target, planned, m, "skinny", target, **limits)
         for m in (1, 4):
-            limits = {"narrow_accesses": 0, "fmul": 4, "issued_per_16_bytes": 21.5}
+            # One column of one row is a result of two bytes, and is multiplied as a number instead of half a pair.
+            limits = {"narrow_accesses": int(m == 1), "fmul": 4 + (m == 1), "issued_per_16_bytes": 21.5}
             add("bytes", f"gemv {m}", target, planned, m, "gemv", target, **limits)
         for name, most, make, *given in (
             ("copy", 7, bound.copy), ("elementwise", 15, bound.scaled_sum), ("softmax", 42.5, bound.softmax, ROW),
