@@ -44,6 +44,10 @@ from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
 ENOUGH_SLOTS = 3
 """Slots of a ring with which copies run far enough ahead of large tiles."""
+FEW_TRIPS = 8
+"""Trips of a tile below which a slot is worth more than buffers: copies for the next tile run on while results leave.
+H200, 8192 x 8192 in tiles of 128 x 256 x 64, 3 slots and buffers for all panels against 4 slots: 75.6 and 67.3 us with
+4 trips, 213.8 and 217.1 with 16, as good as equal with more."""
 MAP_BYTES = 128
 """Size of a tensor map; it is aligned to half of that."""
 
@@ -255,13 +259,14 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
 def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet], wanted: int) -> int:
     """Places for results, and the slots that this leaves to rings. Where one ring feeds tile after tile, each panel has
     a buffer of its own if that leaves ENOUGH_SLOTS: products of the next tile then wait for one barrier, not for copies
-    that read one panel after the other. Not for what takes many registers: with nothing between panels, ptxas computes
-    more of them at once, and spills."""
+    that read one panel after the other. Not for FEW_TRIPS, nor for what takes many registers: with nothing between
+    panels, ptxas computes more of them at once, and spills."""
     top = low.shared_top
     panels = sum(panel_count(low, outlet) for outlet in outlets)
     loops = [n for n in low.graph.region.nodes if n.op == "iterate"]
     light = len(rings) == len(loops) == 1 and not registers_wanted_behind(low, loops[0])
-    if light and low.strategy.order is not None and panels > BUFFERS:
+    trips = low.plans[str(loops[0].attrs["body"].dim)].trips if light else None
+    if light and (trips is None or trips >= FEW_TRIPS) and low.strategy.order is not None and panels > BUFFERS:
         reserve_outlets(low, outlets, panels)
         stages = _depth(low, rings, wanted)
         if stages >= min(ENOUGH_SLOTS, wanted) and _set_depth(low, rings, stages) <= low.target.shared_bytes:

@@ -92,14 +92,14 @@ def test_several_tiles_and_swapped_products() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stages", "buffers", "batches"),
-    [(BF16_OUT, None, 4, 1), (BF16_OUT, 4, 2, 4), (F16, None, 2, 8)],
-    ids=["all at once", "a fourth slot asked for", "too many for shared memory"],
+    ("kind", "k", "stages", "buffers", "batches"),
+    [(BF16_OUT, 512, None, 4, 1), (BF16_OUT, 448, None, 2, 4), (BF16_OUT, 512, 4, 2, 4), (F16, 512, None, 2, 8)],
+    ids=["all at once", "few trips", "a fourth slot asked for", "too many for shared memory"],
 )
-def test_panels_have_buffers_of_their_own(kind: Kind, stages: int | None, buffers: int, batches: int) -> None:
+def test_panels_have_buffers_of_their_own(kind: Kind, k: int, stages: int | None, buffers: int, batches: int) -> None:
     """Where three slots of the ring are left beside them, all panels of a wave's tile leave behind one barrier, tile
     after tile; else two buffers are used in turn."""
-    a, b = numbers((128, 128), kind.dtype, 1), numbers((768, 128), kind.dtype, 2)
+    a, b = numbers((128, k), kind.dtype, 1), numbers((768, k), kind.dtype, 2)
     c = np.zeros((128, 768), kind.out.storage)
     kernel = product(kind, "MN")
     kernel.schedule = wd.Schedule(persistent=True, stages=stages)
