@@ -285,7 +285,7 @@ def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
     found = []
     for tile, waves in (own, *(other for other in TILES.get(d, ()) if other != own)):
         lone = causal or tile[0] != own[0][0]
-        clusters = (0,) if lone else (0, 1) if -(-n // tile[0]) % 2 else (0, 1, 2)
+        clusters = (0,) if lone or -(-n // tile[0]) % 2 else (0, 2)
         found += [Choice(tile, waves, cluster) for cluster in clusters]
     return found
 

@@ -103,11 +103,11 @@ def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
     tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
     overlapping: tuple[tuple[str, Any], ...] = (("dependent", True),)
     plain = [Config(a, b, c * 16 // form.dtype.bits, d, e, overlapping) for a, b, c, d, e in tiles]
-    alone = [replace(config, schedule=(*overlapping, ("cluster", (1, 1, 1)))) for config in plain[:2]]
     if m <= 64:
-        return [*plain, *alone]
-    deeper = [replace(config, schedule=(*config.schedule, ("stages", 4))) for config in (plain[0], alone[0])]
-    return [*plain, *alone, *deeper]
+        return plain
+    pairs = [replace(config, schedule=(*overlapping, ("cluster", (2, 1, 1)))) for config in plain[:2]]
+    deeper = [replace(config, schedule=(*config.schedule, ("stages", 4))) for config in (plain[0], pairs[0])]
+    return [*plain, *pairs, *deeper]
 
 
 class Products:

@@ -34,8 +34,7 @@ from gemm_kernels import Config
 
 WIDE, TALL = Config(128, 256, 64, 64, 256), Config(256, 128, 64, 128, 128)
 SCHEDULES: Sequence[dict[str, Any]] = (
-    {}, {"cluster": (1, 1, 1)}, {"cluster": (2, 1, 1)}, {"cluster": (1, 2, 1)},
-    {"cluster": (1, 1, 1), "persistent": False}, {"cluster": (2, 1, 1), "stages": 3},
+    {}, {"cluster": (2, 1, 1)}, {"cluster": (1, 2, 1)}, {"persistent": False}, {"cluster": (2, 1, 1), "stages": 3},
 )  # fmt: skip
 """What the tiles of two warpgroups are tried with."""
 OTHERS = (
@@ -51,8 +50,7 @@ def ways() -> dict[str, tuple[str, Config]]:
     """Tiles and schedules by name, each with the operand that is to stay in the L2 cache."""
     found = [replace(tile, schedule=tuple(chosen.items())) for tile in (WIDE, TALL) for chosen in SCHEDULES]
     plain = {str(config): ("", config) for config in (*found, *OTHERS)}
-    lone = [replace(tile, schedule=(("cluster", (1, 1, 1)),)) for tile in (WIDE, TALL)]
-    return plain | {f"{config}, {stays} stays": (stays, config) for config in lone for stays in "ab"}
+    return plain | {f"{config}, {stays} stays": (stays, config) for config in (WIDE, TALL) for stays in "ab"}
 
 
 def kernel_of(way: tuple[str, Config]) -> Any:

@@ -132,7 +132,7 @@ def test_the_fastest_way_that_is_right_is_timed(benchmark, tmp_path):
 def test_ways_to_try(benchmark):
     """The example's own tiles first; two workgroups to a cluster only where tiles of queries pair up."""
     own = benchmark.forward.tile_of("sm_90a", 64)
-    for n, clusters in ((4096, {0, 1, 2}), (2048, {0, 1})):
+    for n, clusters in ((4096, {0, 2}), (2048, {0})):
         found = benchmark.candidates("sm_90a", n, 64, False)
         assert (found[0].tile, found[0].waves, found[0].cluster) == (*own, 0)
         assert {choice.cluster for choice in found} == clusters

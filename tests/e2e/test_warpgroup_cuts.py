@@ -244,12 +244,18 @@ def test_no_tile_spills(tile, parts, oracle):
     assert hopper.spilled_or_serialised(text) == (0, ())
 
 
-@pytest.mark.parametrize(("k", "cluster"), [(8192, 2), (512, 1)])
-def test_a_nearly_full_chip_shares_tiles_in_long_loops_alone(k, cluster):
-    """128 tiles on 132 units: a cluster pays where the loop is long."""
-    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((512, k), (8192, k), (512, 8192)))
-    made = kernels.tiled(BF16, (128, 256, 64), (2, 1, 1), 0).compile(a, b, c, 1.0, 0.0, target="sm_90a")
-    assert made.kernel_ir.cluster == cluster
+@pytest.mark.parametrize(("m", "cluster"), [(128, 2), (512, 1)])
+def test_two_workgroups_that_bring_all_of_b_are_a_cluster(m, cluster):
+    """Parts of 128 rows, which memory bounds, of two tiles along M; not whole tiles on a nearly full chip."""
+    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((m, 28672), (8192, 28672), (m, 8192)))
+    (launch,) = plan_gemm(a, b, c, transpose_b=True, product="H200").launches
+    assert launch.kernel.compile(*launch.arguments, target="sm_90a").kernel_ir.cluster == cluster
+
+
+@pytest.mark.parametrize(("n", "k", "deep"), [(8192, 8192, 128), (14336, 4096, 64), (28672, 8192, 64)])
+def test_few_rows_take_two_boxes_a_trip_where_slots_stay(n, k, deep):
+    a, b, c = (np.empty(s, wd.bf16.storage) for s in ((16, k), (n, k), (16, n)))
+    assert plan_gemm(a, b, c, transpose_b=True, product="H200").choice.cut.tile[2] == deep
 
 
 @pytest.mark.parametrize("b_rows", [True, False])

@@ -484,7 +484,10 @@ def _by_warpgroups(
         plan.launches.append(Launch(first, (*operands, sums)))
         plan.launches.append(Launch(kernels.added(form, cut.parts, plan.asked), (sums, c, *factors)))
         return
-    kernel = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True)
+    pairs = warpgroups.pairs(form, sizes, cut, chip)
+    kernel = kernels.tiled(
+        form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True, pairs=pairs
+    )
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 

@@ -33,7 +33,9 @@ STEP = 128
 """Bytes of K per trip: the widest swizzle of tiles in shared memory."""
 LONG_STEP = 256
 """Bytes of K per trip of few rows, whose rows of B are runs of memory: two neighbouring boxes, one behind the other. An
-H200 brings 134 MB in boxes of 64 rows by 128 bytes in 35.3 to 36.1 us, by two such in 34.2, by eight in 34.1."""
+H200 brings 134 MB in boxes of 64 rows by 128 bytes in 35.3 to 36.1 us, by two such in 34.2, by eight in 34.1. Not of
+tiles of 128 columns and more: half as many slots cost more (16 x 14336 x 4096 30.9 us for 28.5, 16 x 28672 x 8192 110.7
+for 107.9, 64 x 28672 x 8192 137.5 for 111.8)."""
 WIDTHS = tuple(range(256, 63, -16))
 """Columns of a tile. An instruction may have any multiple of 8 up to 256; multiples of 16 leave by bulk copies."""
 THREE = 192
@@ -148,10 +150,11 @@ def _best_cut(form: Form, sizes: tuple[int, ...], rates: Rates, launches: int) -
 
 def span(form: Form, sizes: Sequence[int], tile: Sequence[int] = (0, 0)) -> int:
     """Bytes of K per trip: no more than a swizzle that holds all of it, and than shared memory has room for; two
-    swizzles for few rows and a long K."""
+    swizzles for few rows and a long K, where tiles are small enough for as many slots."""
     m, n, k = sizes
     row = k * form.dtype.bits // 8
-    most = LONG_STEP if min(m, n) <= ROWS and form.b_rows and row >= LEAST_TRIPS * LONG_STEP else STEP
+    few = min(m, n) <= ROWS and max(tile[:2]) <= ROWS
+    most = LONG_STEP if few and form.b_rows and row >= LEAST_TRIPS * LONG_STEP else STEP
     most = STEP // 2 if form.promoted and sum(tile[:2]) * STEP > TWICE else most
     return min(most, max(DEPTH, 1 << (row - 1).bit_length()))
 
@@ -255,6 +258,15 @@ def estimated(
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
+
+
+def pairs(form: Form, sizes: Sequence[int], cut: Cut, chip: Product) -> bool:
+    """Whether two workgroups are a cluster: those of a part of K that bring all of the longer operand together, where
+    memory takes most of the clocks. On an H200 two parts of 128 x 4096 x 14336 take 36.1 us so and 40.3 alone, of 128 x
+    8192 x 28672 124.3 and 135.5; elsewhere pairs gain nothing (`ir/strategy.py`)."""
+    m, n, _ = sizes
+    along = ceil(m / cut.tile[0]) if m <= n else ceil(n / cut.tile[1])
+    return along == 2 and cut.parts > 1 and 2 * sum(memory_clocks(form, sizes, Rates.of(chip))) >= cut.clocks
 
 
 def memory_clocks(form: Form, sizes: Sequence[int], rates: Rates) -> tuple[float, float]:
