@@ -102,8 +102,8 @@ def allowed_of(form: Form, want: Any, size: Any, k: int) -> Any:
         return 0 * want
     out = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24}[form.out.name]
     # f32 sums of exact products; tf32 rounds its operands; fp8 sums keep about 13 bits on the way (hopper). Those of a
-    # long K grow on the way as a walk does, with its root: of 67 million results of K = 8192 an H200 had one off by 1.002
-    # of 2^-12, in tiles of any size alike.
+    # long K grow on the way as a walk does, with its root: of 67 million results of K = 8192 an H200 had one off by
+    # 1.002 of what 2^-12 allows, in tiles of any size alike.
     plain = 2.0**-24 * (8 + math.sqrt(k))
     eight = 2.0**-12 * max(1.0, math.sqrt(k / 2048))
     sums = {"tf32": 2.0**-10, "f8e4m3": eight, "f8e5m2": eight}.get(form.dtype.name, plain)

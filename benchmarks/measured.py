@@ -53,11 +53,9 @@ def environment(session: dict[str, Any]) -> Iterator[str]:
     yield f"{gpu['torch']}, Triton {gpu['triton']}, Python {last['python']}; {dates}, commits {commits}."
     yield "`benchmarks/results/h200.json` has every row and what each was measured on. Times of products are those of a"
     yield "chip that multiplies without a pause: its 700 W, not its clock of 1980 MHz, limit every provider alike."
-    yield "`by turn` has the quartiles of the ratios of slices that the providers of a row took in turn, or, in rows"
-    yield "from before, the ratios of two turns: ours came first in the first one, straight after its candidates, when"
-    yield "the chip is held far below its limit (the same kernel takes up to 13 % more there than a second before or"
-    yield "after). Rows with neither, and gradients of d 256, are of the day's first runs"
-    yield "(`h200_earlier.json`)."
+    yield "`by turn` has the quartiles of the ratios of slices that the providers of a row took in turn. Attention,"
+    yield "rates and host times are of calls before the last (which had no pairs of workgroups left that nobody asks"
+    yield "for), gradients of d 256 of the day's first (`h200_earlier.json`)."
     yield ""
 
 
@@ -201,6 +199,26 @@ def ranking(found: dict[str, Any]) -> Iterator[str]:
         )  # fmt: skip
 
 
+def more(found: dict[str, Any]) -> Iterator[str]:
+    """What the session did not come to: each way beside the library's call of the same product."""
+    yield f"{found['date'][:10]}, commits {found['commit']}; {found['how']}."
+    yield ""
+    rivals: dict[Any, float] = {}
+    for row in found["rows"]:
+        if row["way"].startswith("cuBLAS"):
+            rivals.setdefault(_product(row), row["us"])
+    yield from table(
+        ("dtype", "M x N x K", "numbers", "way", "us", "of cuBLAS", "error", "largest error"),
+        ((r["dtype"], _size(r), r["numbers"], r["way"], r["us"], rivals[_product(r)] / r["us"], r.get("error"),
+          r.get("largest error")) for r in found["rows"]),
+    )  # fmt: skip
+
+
+def _product(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What a row of `more` computes."""
+    return row["dtype"], tuple(row["size"]), row["numbers"], row["way"].endswith("A^T B")
+
+
 def _of(row: dict[str, Any]) -> tuple[Any, ...]:
     """What a row of attention measures."""
     return row["d"], row["keys"], row["causal"], row["gradients"]
@@ -222,6 +240,7 @@ SECTIONS: Sequence[tuple[str, str, Callable[[dict[str, Any]], Iterator[str]]]] =
     ("Products", "h200", products),
     ("Attention", "h200", attention),
     ("Memory-bound kernels", "h200", memory),
+    ("Products of f32, f64 and 8 bits", "h200_more", more),
     ("Products without a pause", "h200_power", power),
     ("Host time of launches", "h200_launch", launches),
     ("The prediction beside an exhaustive search", "h200_ranking", ranking),
