@@ -223,8 +223,9 @@ def _select_64(s: Selector, condition: Reg, x: Operand, y: Operand) -> Operand:
     """`x` or `y`, one of which may be zero and the other C of a product of f64 with 16 rows: then by a mask.
 
     Of such a C, when all of it is selected with zero by one predicate of the warp, ptxas (13.0 and 13.5) makes a
-    predicate of DMMA, and takes only C's first half with it: the second element is also the third and fourth. It
-    knows a mask of 32 bits for a choice, one of 64 bits not (`runtime/emulator/ptx_matrix.py` reports the choices).
+    predicate of DMMA, and brings only the first two elements into its registers: the others are copies or words of the
+    second. It knows a mask of 32 bits for a choice, one of 64 bits not (`runtime/emulator/ptx_matrix.py` reports such
+    choices). Words of f64 are chosen by lane alone (`ir/exchange.py`), and lanes' predicates stay choices.
     """
     zeros = tuple(type(v) is Imm and struct.pack("<d", v.value) == bytes(8) for v in (x, y))
     if all(zeros):

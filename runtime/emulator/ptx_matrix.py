@@ -128,6 +128,22 @@ def _zeroed_by(insts: Sequence[Inst], x: Any, pc: int) -> tuple[str, bool] | Non
     return None
 
 
+def _by_lane(insts: Sequence[Inst], name: str, pc: int, seen: set[tuple[str, int]]) -> bool:
+    """Whether a register is computed from the thread's number, shuffles and votes apart: to ptxas, such a predicate is
+    not the warp's."""
+    if name == "%laneid" or name.startswith("%tid"):
+        return True
+    inst, at = _last_written(insts, name, pc)
+    if inst is None or (name, at) in seen or inst.name.split(".")[0] in ("shfl", "vote", "match", "redux"):
+        return False
+    seen.add((name, at))
+    read = [part for arg in inst.args[1:] for part in getattr(arg, "parts", (arg,))]
+    regs = [getattr(part, "reg", None) or getattr(part, "base", None) or part for part in read]
+    regs += [inst.guard[0]] if inst.guard else []
+    names = [found for r in regs if isinstance(found := getattr(r, "name", None), str)]
+    return any(_by_lane(insts, other, at, seen) for other in names)
+
+
 def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None]:
     """One `mma.sync` over all warps of the batch."""
     what: Mma = row.row.data.what
@@ -143,10 +159,10 @@ def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None
     wide = what.d_dtype == dt.f64
     if wide and what.m == 16:
         zeroed = {_zeroed_by(m.function.insts, p, pc) for p in c_parts}
-        if len(zeroed) == 1 and None not in zeroed:
+        by = zeroed.pop()
+        if by is not None and not zeroed and not _by_lane(m.function.insts, by[0], pc, set()):
             raise CompileError(
-                "all of C is zero by one predicate: where that is the same in a warp, ptxas takes C's second element for "
-                "its third and fourth"
+                "all of C is selected with zero by one predicate of the warp: ptxas loses C's third and fourth element"
             )
     view = {dt.f64: np.float64, dt.f32: np.float32, dt.i32: np.int32, dt.f16: np.uint32}[what.d_dtype]
     if wide:

@@ -1,4 +1,4 @@
-"""C of products of f64 on Hopper, chosen by a predicate of the warp: ptxas loses half of it where it sees the choice."""
+"""C of products of f64 on Hopper, chosen by a predicate of the warp: ptxas loses half of it where it may."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def started(zero: str) -> Any:
 @pytest.mark.parametrize("zero", ["waves", "number", "number, other way"])
 @pytest.mark.parametrize("k", [32, 70])
 def test_all_of_c_is_added(oracle: Any, tmp_path: Any, zero: str, k: int) -> None:
-    """Seed 351135 on an H200. In DMMA with a predicate, C's second element was also its third and fourth."""
+    """Seed 351135 on an H200. DMMA with a predicate got the first half of C, and words of it for the second."""
     rng = np.random.default_rng(k)
     a, b, c = (rng.integers(-5, 6, shape).astype(np.float64) for shape in ((16, k), (16, k), (16, 16)))
     for n in (0, 1):

@@ -173,6 +173,8 @@ OF_C = {
     "a zero in a register": (["selp.f64 {0}, {0}, %d14, %p1;"] * 4, True),
     "words": (["mov.b64 {{%r1, %r2}}, {0}; selp.b32 %r1, %r1, 0, %p1; selp.b32 %r2, %r2, 0, %p1; mov.b64 {0}, {{%r1, %r2}};"] * 4, True),
     "a guard": (["@!%p1 mov.f64 {0}, 0d0000000000000000;"] * 4, True),
+    "of a warp": (["mov.u32 %r1, %tid.x; shfl.sync.idx.b32 %r1, %r1, 0, 31, -1; setp.gt.s32 %p1, %r1, 3;" + CHOSEN] + [CHOSEN] * 3, True),
+    "of a lane": (["mov.u32 %r1, %tid.x; add.s32 %r1, %r1, 1; setp.gt.s32 %p1, %r1, 3;" + CHOSEN] + [CHOSEN] * 3, False),
     "-0": ([CHOSEN.replace("0d0", "0d8")] * 4, False),
     "three": ([CHOSEN] * 3 + [""], False),
     "two ways": ([CHOSEN] * 2 + ["selp.f64 {0}, 0d0000000000000000, {0}, %p1;"] * 2, False),
