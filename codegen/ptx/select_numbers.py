@@ -212,8 +212,31 @@ def _select(s: Selector, op: Op) -> None:
         no = s.set("pred", ("and", "pred"), inverse, s.regs(b)[0])
         s.values[op.result.id] = (s.set("pred", ("or", "pred"), yes, no),)
         return
+    if op.result.type.kind == "f64" and s.tall_products:
+        s.values[op.result.id] = tuple(_select_64(s, condition, x, y) for x, y in zip(s.of(a), s.of(b)))
+        return
     type_ = {"f32": "f32", "f64": "f64"}.get(op.result.type.kind, kind)
     s.values[op.result.id] = tuple(s.set(kind, ("selp", type_), x, y, condition) for x, y in zip(s.of(a), s.of(b)))
+
+
+def _select_64(s: Selector, condition: Reg, x: Operand, y: Operand) -> Operand:
+    """`x` or `y`, one of which may be zero and the other C of a product of f64 with 16 rows: then by a mask.
+
+    Of such a C, when all of it is selected with zero by one predicate of the warp, ptxas (13.0 and 13.5) makes a
+    predicate of DMMA, and brings only the first two elements into its registers: the others are copies or words of the
+    second. It knows a mask of 32 bits for a choice, one of 64 bits not (`runtime/emulator/ptx_matrix.py` reports such
+    choices). Words of f64 are chosen by lane alone (`ir/exchange.py`), and lanes' predicates stay choices.
+    """
+    zeros = tuple(type(v) is Imm and struct.pack("<d", v.value) == bytes(8) for v in (x, y))
+    if all(zeros):
+        return x
+    if not any(zeros):
+        return s.set("b64", ("selp", "f64"), x, y, condition)
+    masks = (Imm(0), Imm(-1)) if zeros[0] else (Imm(-1), Imm(0))
+    mask = s.hoisted(
+        ("mask", condition.id, zeros[0]), condition.level, lambda: s.set("b64", ("selp", "b64"), *masks, condition)
+    )
+    return s.set("b64", ("and", "b64"), s.reg(y if zeros[0] else x, "b64"), mask)
 
 
 # ------------------------------------------------------------------------------------------------------- widths, bits

@@ -19,7 +19,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType, code_values
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
-from wavedsl.runtime.emulator.ptx_module import Imm, Inst
+from wavedsl.runtime.emulator.ptx_module import Imm, Inst, RegUse
 
 
 class _Operand:
@@ -85,6 +85,65 @@ def _overwrites(d: Sequence[Any], c: Sequence[Any]) -> bool:
     return any(p.reg.name in names[i + 1 :] for i, p in enumerate(d))
 
 
+def _last_written(insts: Sequence[Inst], name: str, pc: int) -> tuple[Inst | None, int]:
+    """The last instruction above `pc` whose first operand is this register or has it."""
+    for i in range(pc - 1, -1, -1):
+        first = insts[i].args[0] if insts[i].args else None
+        if any(isinstance(p, RegUse) and p.reg.name == name for p in (*getattr(first, "parts", ()), first)):
+            return insts[i], i
+    return None, 0
+
+
+def _is_zero(insts: Sequence[Inst], x: Any, pc: int) -> bool:
+    """Whether an operand is +0, also in a register."""
+    if isinstance(x, RegUse):
+        inst, _ = _last_written(insts, x.reg.name, pc)
+        return (
+            inst is not None
+            and inst.guard is None
+            and inst.name.startswith("mov.")
+            and _is_zero(insts, inst.args[1], 0)
+        )
+    return isinstance(x, Imm) and x.value == 0
+
+
+def _zeroed_by(insts: Sequence[Inst], x: Any, pc: int) -> tuple[str, bool] | None:
+    """The predicate that makes an operand zero, and its value then, as far as the text above shows it: `selp`, or a
+    zero moved under a guard. Moves and halves are followed."""
+    inst, at = _last_written(insts, x.reg.name, pc) if isinstance(x, RegUse) else (None, 0)
+    if inst is None:
+        return None
+    opcode = inst.name.split(".")[0]
+    if opcode == "mov" and inst.guard is not None:
+        p, negated = inst.guard
+        return (p.name, not negated) if _is_zero(insts, inst.args[1], at) else None
+    if opcode == "mov":
+        source = inst.args[1]
+        found = {_zeroed_by(insts, part, at) for part in getattr(source, "parts", (source,))}
+        return found.pop() if len(found) == 1 else None
+    if opcode == "selp" and inst.guard is None:
+        _, yes, no, p = inst.args
+        zeros = _is_zero(insts, yes, at), _is_zero(insts, no, at)
+        return (p.reg.name, zeros[0] != p.negated) if zeros[0] != zeros[1] else None
+    return None
+
+
+def _by_lane(insts: Sequence[Inst], name: str, pc: int, seen: set[tuple[str, int]]) -> bool:
+    """Whether a register is computed from the thread's number, shuffles and votes apart: to ptxas, such a predicate is
+    not the warp's."""
+    if name == "%laneid" or name.startswith("%tid"):
+        return True
+    inst, at = _last_written(insts, name, pc)
+    if inst is None or (name, at) in seen or inst.name.split(".")[0] in ("shfl", "vote", "match", "redux"):
+        return False
+    seen.add((name, at))
+    read = [part for arg in inst.args[1:] for part in getattr(arg, "parts", (arg,))]
+    regs = [getattr(part, "reg", None) or getattr(part, "base", None) or part for part in read]
+    regs += [inst.guard[0]] if inst.guard else []
+    names = [found for r in regs if isinstance(found := getattr(r, "name", None), str)]
+    return any(_by_lane(insts, other, at, seen) for other in names)
+
+
 def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None]:
     """One `mma.sync` over all warps of the batch."""
     what: Mma = row.row.data.what
@@ -98,6 +157,13 @@ def mma(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Callable[[Mask], None
             "products of 8-bit floats element by element"
         )
     wide = what.d_dtype == dt.f64
+    if wide and what.m == 16:
+        zeroed = {_zeroed_by(m.function.insts, p, pc) for p in c_parts}
+        by = zeroed.pop()
+        if by is not None and not zeroed and not _by_lane(m.function.insts, by[0], pc, set()):
+            raise CompileError(
+                "all of C is selected with zero by one predicate of the warp: ptxas loses C's third and fourth element"
+            )
     view = {dt.f64: np.float64, dt.f32: np.float32, dt.i32: np.int32, dt.f16: np.uint32}[what.d_dtype]
     if wide:
         a_regs, b_regs = [r.view(np.float64) for r in a_regs], [r.view(np.float64) for r in b_regs]

@@ -166,6 +166,39 @@ def test_c_of_products_of_bytes_outlives_d(inputs):
         assert [f.kind for f in found] == ["unsupported"] * (wrong and shape == "m16n8k32"), found
 
 
+CHOSEN = "selp.f64 {0}, {0}, 0d0000000000000000, %p1;"
+OF_C = {
+    "all": ([CHOSEN] * 4, True),
+    "all, the other way": (["selp.f64 {0}, 0d0000000000000000, {0}, %p1;"] * 4, True),
+    "a zero in a register": (["selp.f64 {0}, {0}, %d14, %p1;"] * 4, True),
+    "words": (["mov.b64 {{%r1, %r2}}, {0}; selp.b32 %r1, %r1, 0, %p1; selp.b32 %r2, %r2, 0, %p1; mov.b64 {0}, {{%r1, %r2}};"] * 4, True),
+    "a guard": (["@!%p1 mov.f64 {0}, 0d0000000000000000;"] * 4, True),
+    "of a warp": (["mov.u32 %r1, %tid.x; shfl.sync.idx.b32 %r1, %r1, 0, 31, -1; setp.gt.s32 %p1, %r1, 3;" + CHOSEN] + [CHOSEN] * 3, True),
+    "of a lane": (["mov.u32 %r1, %tid.x; add.s32 %r1, %r1, 1; setp.gt.s32 %p1, %r1, 3;" + CHOSEN] + [CHOSEN] * 3, False),
+    "-0": ([CHOSEN.replace("0d0", "0d8")] * 4, False),
+    "three": ([CHOSEN] * 3 + [""], False),
+    "two ways": ([CHOSEN] * 2 + ["selp.f64 {0}, 0d0000000000000000, {0}, %p1;"] * 2, False),
+    "two predicates": ([CHOSEN] * 2 + [CHOSEN.replace("p1", "p2")] * 2, False),
+    "a mask": (["and.b64 {0}, {0}, %d13;"] * 4, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_C)
+def test_c_of_f64_chosen_by_one_predicate_is_reported(name):
+    """What ptxas 13.0 makes a predicate of DMMA of, where it is the warp's, and what not. An H200 added half of C."""
+    choices, reported = OF_C[name]
+    body = "setp.ne.s32 %p1, 1, 0; setp.ne.s32 %p2, 1, 0; mov.b64 %d13, -1; mov.f64 %d14, 0d0000000000000000;"
+    body += "".join(f"mov.f64 %d{i}, 0d3FF0000000000000;" for i in range(1, 13))
+    body += "".join(one.format(f"%d{i}") for i, one in enumerate(choices, 1))
+    for shape, a, b in (("m16n8k4", 2, 1), ("m16n8k8", 4, 2), ("m16n8k16", 8, 4)):
+        left = ", ".join(f"%d{5 + i}" for i in range(a))
+        right = ", ".join(f"%d{5 + i}" for i in range(b))
+        c = "{%d1, %d2, %d3, %d4}"
+        product = f"mma.sync.aligned.{shape}.row.col.f64.f64.f64.f64 {c}, {{{left}}}, {{{right}}}, {c};"
+        found = run(body + product + "ret;", []).findings
+        assert [f.kind for f in found] == ["unsupported"] * reported, found
+
+
 def test_integer_accumulation_saturates_when_asked():
     text = "mma.sync.aligned.m16n8k32.row.col{}.s32.s8.s8.s32 {{%r1,%r2,%r3,%r4}}, {{%r10,%r10,%r10,%r10}}, {{%r10,%r10}}, {{%r11,%r11,%r11,%r11}};"
     for sat, want in (("", np.int32(-(2**31) + 32 * 127 * 127 - 1)), (".satfinite", np.int32(2**31 - 1))):
