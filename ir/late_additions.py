@@ -21,11 +21,12 @@ from wavedsl.ir.target import Target
 
 @dataclass(frozen=True)
 class _Late:
-    """Of a loop: the `position` of the sum it carries, the addition, and the product that is added."""
+    """Of a loop: the `position` of the sum it carries, the addition, the product that is added, and the type of all."""
 
     position: int
     sum: Node
     product: Node
+    type: ValueType
 
 
 def late_additions(graph: Graph, target: Target) -> Graph:
@@ -41,13 +42,13 @@ def late_additions(graph: Graph, target: Target) -> Graph:
     def change(copy: Copy, n: Node) -> Node:
         if n.id in late:
             loop = _carried(copy, n, late[n.id])
-            return loop if isinstance(n.type, tuple) else _added(copy, loop, n.type, late[n.id][0], 1)
+            return loop if isinstance(n.type, tuple) else _added(copy, loop, late[n.id][0], 1)
         if n.op == "result" and n.inputs[0].id in late:
             before = loops[n.inputs[0].id]
             count = len(before.attrs["body"].carries)
             for i, x in enumerate(late[before.id]):
                 if x.position == n.attrs["position"]:
-                    return _added(copy, copy.made[before.id], n.type, x, count + i)
+                    return _added(copy, copy.made[before.id], x, count + i)
         return copy.same(n)
 
     return copied(graph, change)
@@ -74,17 +75,18 @@ def _late(graph: Graph, loop: Node, multiplied: set[DType]) -> list[_Late]:
         start = addend(product)
         zero = start is None or (start.op in ("fill", "constant") and not start.attrs["value"])
         alone = users[product.id] == [last] == users[carry.id]
-        same = isinstance(last.type, ValueType) and last.type == product.type
-        if zero and alone and same and dtype in multiplied:
-            found.append(_Late(position, last, product))
+        if not isinstance(last.type, ValueType) or last.type != product.type:
+            continue
+        if zero and alone and dtype in multiplied:
+            found.append(_Late(position, last, product, last.type))
     return found
 
 
 def _carried(copy: Copy, n: Node, late: list[_Late]) -> Node:
     """The loop with its products carried."""
     body = n.attrs["body"]
-    types = n.type if isinstance(n.type, tuple) else (n.type,)
-    more = tuple(x.product.type for x in late)
+    types = n.type if isinstance(n.type, tuple) else (n.type,) if n.type is not None else ()
+    more = tuple(x.type for x in late)
     zeros = tuple(copy.add("fill", (), {"value": 0.0, "dims": t.dims, "dtype": t.dtype}, t, n.loc) for t in more)
     count = len(body.carries)
     inputs = copy.of(n.inputs)
@@ -94,7 +96,7 @@ def _carried(copy: Copy, n: Node, late: list[_Late]) -> Node:
     loop = copy.same(n, (*inputs[:count], *zeros, *inputs[count:]), attrs=attrs, type=(*types, *more))
     inner = loop.attrs["body"]
     for i, x in enumerate(late):
-        of = x.product.type
+        of = x.type
         attrs = {"position": count + i, "name": f"product{i}", "dims": of.dims, "dtype": of.dtype}
         before = Node(copy.fresh, "carry", (), attrs, of, x.product.loc)
         copy.fresh += 1
@@ -107,10 +109,10 @@ def _carried(copy: Copy, n: Node, late: list[_Late]) -> Node:
     return loop
 
 
-def _added(copy: Copy, loop: Node, type: ValueType | None, late: _Late, last: int) -> Node:
+def _added(copy: Copy, loop: Node, late: _Late, last: int) -> Node:
     """The sum behind the loop, and the last trip's product, which it carries at position `last`."""
-    both = tuple(copy.add("result", (loop,), {"position": p}, type, late.sum.loc) for p in (late.position, last))
-    return copy.add("add", both, {}, type, late.sum.loc)
+    both = tuple(copy.add("result", (loop,), {"position": p}, late.type, late.sum.loc) for p in (late.position, last))
+    return copy.add("add", both, {}, late.type, late.sum.loc)
 
 
 __all__ = ["late_additions"]

@@ -163,8 +163,8 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
             waves_m = large[0] // LARGE_WAVE
             waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
             return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
-    large = min(m, n) >= 128 and k >= ADDED_K
-    if strategy in ("wave_parallel", "auto") and product is not None and large and _added(shape, product):
+    wide = min(m, n) >= 128 and k >= ADDED_K
+    if strategy in ("wave_parallel", "auto") and product is not None and wide and _added(shape, product):
         rows, columns, _ = min(ADDED, key=lambda x: ceil(ceil(m / x[0]) * ceil(n / x[1]) / product.units) * prod(x))
         if (rows, columns) == ADDED[0][:2]:
             return _tiles(rows, columns, 2 * width, 4, width, 3)
