@@ -16,6 +16,7 @@ from wavedsl.strategies import grouped_matmul, plan_grouped, warpgroups
 from wavedsl.strategies.grouped import blocks, grouped
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.warpgroups import BLOCK_COLUMNS, BLOCK_ROWS, MOST_AREA
+from wavedsl.tuning.candidates import Candidate
 
 GROUPS = {"ragged": (70, 0, 130, 5, 1), "one": (64,), "small": (3, 2, 0, 0, 1), "even": (128, 128)}
 
@@ -115,12 +116,13 @@ def test_blocks_suit_the_groups(sizes: list[int], rows: int) -> None:
 @pytest.mark.slow
 def test_more_blocks_than_compute_units(oracle: Callable[[str], str]) -> None:
     """Workgroups that take several blocks read the table anew for each; two side by side have the same, and share the
-    rows of A."""
+    rows of A where they are a cluster."""
     sizes = tuple(np.random.default_rng(0).integers(0, 3, 160).tolist())
     a, b, c = data(wd.f16, sizes, 128, 64, True)
     want = exact(a, b, sizes, True).astype(c.dtype)
     (launch,) = plan_grouped(a, b, c, sizes, transpose_b=True, product="H200").launches
-    wide = launch.kernel.compile(*launch.arguments, target="sm_90a", subs={**tiles(64, 64)})
+    pairs = launch.kernel.variant(Candidate((), (("cluster", 2),)))
+    wide = pairs.compile(*launch.arguments, target="sm_90a", subs={**tiles(64, 64)})
     assert wide.kernel_ir.notes["lowering"].strategy.bulk and "multicast" in wide.asm
     arguments = [*launch.arguments[:2], *blocks(sizes, 64), *launch.arguments[5:]]
     wide.emulate(*arguments)

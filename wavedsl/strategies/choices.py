@@ -185,7 +185,8 @@ def _fits(tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Prod
     if prod(waves_of(tiles, form, chip)) > MOST_WAVES:
         return False
     lanes = get_target(chip.target).wave_size * MOST_WAVES
-    return tiles.tile_m * tiles.tile_n * form.sums.bits // 32 <= MOST_SUMS * lanes
+    held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)
+    return held <= MOST_SUMS * lanes
 
 
 __all__ = ["gemm_choices"]

@@ -42,8 +42,9 @@ THREE = 192
 """Columns at most where three warpgroups compute: ptxas has 128 registers per thread for them."""
 MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
-PROMOTED_AREA, PROMOTED_THREE = 64 * 192, 64 * 96
-"""Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all; the same of three."""
+PROMOTED_PAIR, PROMOTED_OTHER, PROMOTED_THREE = 64 * 192, 64 * 160, 64 * 96
+"""Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all: of two along M, of one or two
+along N, and of three. Tiles beyond spill."""
 SPLITS = 3
 """Products that two numbers per operand take; their tiles are read once more and written twice."""
 TWICE = 256 * STEP
@@ -198,7 +199,8 @@ def _tiles(m: int, n: int, promoted: bool = False) -> Iterator[tuple[tuple[int, 
     evenly. `promoted`: those that hold their sums twice."""
     for tile, waves in _all_tiles(m, n):
         count = waves[0] * waves[1]
-        if not promoted or tile[0] * tile[1] <= count * (PROMOTED_AREA if count < 3 else PROMOTED_THREE):
+        most = PROMOTED_THREE if count > 2 else PROMOTED_PAIR if waves == (2, 1) else PROMOTED_OTHER
+        if not promoted or tile[0] * tile[1] <= count * most:
             yield tile, waves
 
 
