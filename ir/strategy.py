@@ -239,7 +239,7 @@ NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 def no_warpgroup(target: Target) -> str:
     """Why a kernel without warpgroups' products has none."""
-    if target.warpgroup is None and not any(a.asynchronous for a in target.mma_atoms):
+    if target.warpgroup is None and not target.asynchronous:
         return f"{target.name} has no warpgroups"
     return NO_WARPGROUP
 

@@ -91,12 +91,9 @@ class Cut:
 
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
-    view = get_target(chip.target).warpgroup
-    if view is None or (form.dtype.bits > 16 and not form.precision) or (form.dtype.bits != 16 and not form.b_rows):
+    if (form.dtype.bits > 16 and not form.precision) or (form.dtype.bits != 16 and not form.b_rows):
         return False
-    of = form.multiplied
-    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
-    return bool(atoms) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
+    return get_target(chip.target).warpgroups_multiply(form.multiplied) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
 
 
 def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
