@@ -3,7 +3,8 @@
 In: a kernel whose loops compare per-lane indices (`index(M) >= index(N)`, a ragged last tile). Out: a new kernel where
 such a loop is cut where its comparisons begin and cease to hold for every lane; between the cuts they are true, and
 selects and conjunctions fold away. The loops carry on from one another, so a software pipeline runs through all of
-them. INVARIANT: ops with effects run in the same order; all waves of a workgroup cut at the same trip.
+them. INVARIANT: ops with effects run in the same order; where the waves of a workgroup meet in a loop, all cut at the
+same trip. Elsewhere each does where its own masks hold.
 
 A comparison is of use when its two sides differ by k · i + u + l, i the induction variable, u equal for the workgroup
 and l of a known range over its lanes: then it holds for all of them from some trip on, or up to one, which scalar
@@ -56,7 +57,10 @@ def split_loops(kernel: Kernel, target: Target | None = None) -> Kernel:
     """Cut every loop where that pays. A kernel without such loops comes back as it is."""
     varies = per_wave(kernel)
     same = alike(kernel, varies)
-    chosen = {op: edges for op in kernel.body.walk() if op.name == "for" and (edges := worthwhile(op, varies, same))}
+    chosen: dict[Op, list[Edge]] = {}
+    for op in kernel.body.walk():
+        if op.name == "for" and (edges := worthwhile(op, varies if meets(op) else set(), same)):
+            chosen[op] = edges
     if not chosen:
         return kernel
     fresh = fresh_kernel(kernel)
@@ -94,6 +98,14 @@ def per_wave(kernel: Kernel) -> set[Value]:
     if kernel.waves > 1:
         visit(kernel.body)
     return varies
+
+
+MEETINGS = frozenset(("barrier", "fence", "cluster.barrier"))
+
+
+def meets(loop: Op) -> bool:
+    """Whether the waves of a workgroup meet in a loop."""
+    return any(x.name in MEETINGS for body in loop.regions for x in body.walk())
 
 
 ALIKE = frozenset("add sub mul shl lshr ashr and or xor min_s max_s select cmp bitcast".split())
