@@ -23,6 +23,7 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import I32, PRED, Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.linear import Linear, difference
+from wavedsl.ir.meetings import meet
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 
@@ -59,7 +60,7 @@ def split_loops(kernel: Kernel, target: Target | None = None) -> Kernel:
     same = alike(kernel, varies)
     chosen: dict[Op, list[Edge]] = {}
     for op in kernel.body.walk():
-        if op.name == "for" and (edges := worthwhile(op, varies if meets(op) else set(), same)):
+        if op.name == "for" and (edges := worthwhile(op, varies if meet([op]) else set(), same)):
             chosen[op] = edges
     if not chosen:
         return kernel
@@ -98,14 +99,6 @@ def per_wave(kernel: Kernel) -> set[Value]:
     if kernel.waves > 1:
         visit(kernel.body)
     return varies
-
-
-MEETINGS = frozenset(("barrier", "fence", "cluster.barrier"))
-
-
-def meets(loop: Op) -> bool:
-    """Whether the waves of a workgroup meet in a loop."""
-    return any(x.name in MEETINGS for body in loop.regions for x in body.walk())
 
 
 ALIKE = frozenset("add sub mul shl lshr ashr and or xor min_s max_s select cmp bitcast".split())

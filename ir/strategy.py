@@ -83,6 +83,8 @@ class Strategy:
         if "products" in self.why:
             stages = "two stages" + (", warpgroups in turn" if self.turns else "")
             out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
+        if "trips" in self.why:
+            out.append("trips: each warpgroup its own")
         if "operands" in self.why:
             out.append(f"operands: {'made ahead' if self.ahead else 'made in front of their product'}")
         if self.teams > 1:
