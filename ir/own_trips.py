@@ -59,12 +59,14 @@ def own_trips(low: Lowering, n: Node, dim: str, env: Env, first: Any, trips: Any
         emit_node(low, x, Context(inner, 0, None))
     low.share_of_wave = False
     b = low.b
+    start, stop = (x is not None and x.id in {y.id for y in moved} for x in loop_bounds(n))
     begin, count = loop_range(low, n, dim, inner)
     end = b.add(first, trips)
-    begin = b.min_s(b.max_s(begin, first), end)
-    own = b.min_s(b.max_s(count, 0), b.sub(end, begin))
-    before = b.sub(begin, first)
-    return OwnTrips(begin, own, before, b.sub(b.sub(trips, before), own))
+    begin = b.min_s(b.max_s(begin, first), end) if start else first
+    before = b.sub(begin, first) if start else b.const(0)
+    left = b.sub(end, begin)
+    own = b.min_s(b.max_s(count, 0), left) if stop else left
+    return OwnTrips(begin, own, before, b.sub(left, own) if stop else b.const(0))
 
 
 def _of_share(low: Lowering, bounds: Sequence[Node]) -> list[Node]:
