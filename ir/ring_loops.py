@@ -225,9 +225,9 @@ def emit_ring_loop(frame: LoopFrame, body: BodySchedule) -> list[Value]:
         return [inner[k] for k in frame.next_keys]
     stages = trip_stages(low, region, body, steps, trips, frame.after)
     in_turn = isinstance(stages, TripStages) and takes_turns(low, steps, stages)
-    if frame.own is None or in_turn or body.barriers or len(mine) < len(rings):
+    if frame.own is None or body.barriers or len(mine) < len(rings):
         return _trips(frame, body, rings, stages)
-    return apart(frame, frame.own, lambda own: _trips(own, body, rings, stages))
+    return apart(frame, frame.own, in_turn, lambda own: _trips(own, body, rings, stages))
 
 
 def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: TripStages | str) -> list[Value]:
