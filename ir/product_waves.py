@@ -116,7 +116,8 @@ def other_ways(
 
 
 def registers_lack(graph: Graph, partition: Partition, target: Target) -> bool:
-    """Whether values alone are more than a wave has registers, or those of loops more than vector instructions reach."""
+    """Whether values alone are more than a wave has registers, or those of loops more than vector instructions can
+    name."""
     products = list(_products(graph.region, partition, 1))
     shares = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
     work = _Work(graph, partition, products, target)

@@ -2,8 +2,9 @@
 
 In: the dimensions of a kernel without matrix instructions, cut as the constraints say, each wave with all of a row.
 Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, then along
-the rows of what is large by several dimensions, until no lane has more than `LANE_WORDS` words of a value. Waves that share a row join their sums through shared memory, which is
-cheap beside registers that spill; a product's waves are chosen elsewhere (`partition.py`).
+the rows of what is large by several dimensions, until no lane has more than `LANE_WORDS` words of a value. Waves that
+share a row join their sums through shared memory, which is cheap beside registers that spill; a product's waves are
+chosen elsewhere (`partition.py`).
 """
 
 from __future__ import annotations
