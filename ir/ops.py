@@ -26,6 +26,8 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import names, scale_of
 
 INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")
+MADE_ANYWHERE = ("index", "fill", "constant")
+"""What every lane makes itself where it is used: in no register before, never exchanged."""
 
 ARITHMETIC = (
     dt.f64, dt.f32, dt.f16, dt.bf16, dt.i64, dt.i32, dt.i16, dt.i8, dt.u64, dt.u32, dt.u16, dt.u8,

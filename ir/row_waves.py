@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.ops import MADE_ANYWHERE
 from wavedsl.ir.target import Target
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ def share_rows(
     `kept`: dimensions that stay as they are. `limit`: waves of a workgroup. Raises RegisterPressureError for a value
     beyond a lane's registers."""
     lanes = target.wave_size
-    follow = {s for d in dims for s in getattr(d, "free_symbols", ()) if s != d}
-    kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     types = list(_types(graph))
+    held = {d for _, t in types for d in t.dims}
+    follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
+    kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     waves = given = prod(p.waves for p in dims.values())
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
         open_dims = [d for d in widest.type.dims if d in dims and d not in kept]
@@ -70,7 +72,7 @@ def share_rows(
 def _types(graph: Graph) -> Iterable[tuple[Node, ValueType]]:
     """Values in registers, with the nodes that make them."""
     for n in graph.all_nodes():
-        if n.op not in ("fill", "constant", "index"):  # these are made where they are used
+        if n.op not in MADE_ANYWHERE:
             for t in n.type if isinstance(n.type, tuple) else (n.type,):
                 if t is not None:
                     yield n, t
