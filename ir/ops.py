@@ -791,9 +791,10 @@ _add("any", "any(x, dim)", "project", _reduction("any", "bool"), "Whether one al
 _add("all", "all(x, dim)", "project", _reduction("all", "bool"), "Whether all along `dim` hold.")
 _add("reduce", "reduce(x, combine, identity, dim)", "project", _combine("reduce", False),
      "Reduces along `dim` with an associative, commutative function and its identity.")  # fmt: skip
-_add("scan", "scan(x, combine, identity, dim)", "family", _combine("scan", True),
+_add("scan", "scan(x, combine, identity, dim, reverse=False)", "family", _combine("scan", True),
      "Running reduction along `dim` (inclusive) with an associative function and its identity.")  # fmt: skip
-_add("cumsum", "cumsum(x, dim)", "family", _along("cumsum", _NUMBER), "Running sum along `dim`, inclusive.")
+_add("cumsum", "cumsum(x, dim, reverse=False)", "family", _along("cumsum", _NUMBER),
+     "Running sum along `dim`, inclusive.")  # fmt: skip
 _add("sort", "sort(x, dim, descending=False)", "family", _along("sort", _NUMBER),
      "Sorts along `dim`; NaN comes last in ascending order.")  # fmt: skip
 _add("topk", "topk(x, k, dim)", "family", _topk,
