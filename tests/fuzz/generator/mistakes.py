@@ -180,7 +180,7 @@ def _argument(program: Program, source: str, one: Any) -> tuple[str, str, Any]:
         "deeper": lambda x: np.asarray(x)[None], "turned": lambda x: np.asarray(x)[::-1] if np.ndim(x) else -x,
         "complex": lambda x: np.zeros(np.shape(x), np.complex64), "objects": lambda x: np.full(np.shape(x), None),
         "empty": lambda x: np.asarray(x)[:0] if np.ndim(x) else np.zeros(0), "large": lambda x: 1 << 70,
-        "shared": lambda x: np.broadcast_to(np.asarray(x).reshape(-1)[:1], np.shape(x)) if np.ndim(x) and np.size(x) else x,
+        "shared": lambda x: np.broadcast_to(np.asarray(x).reshape(-1)[:1], np.shape(x)) if np.ndim(x) else x,
         "swapped": lambda x: np.asarray(x).T.copy(), "bytes": lambda x: b"1234", "readonly": _read_only,
         "big-endian": lambda x: np.asarray(x).astype(np.asarray(x).dtype.newbyteorder(">")),
     }  # fmt: skip
