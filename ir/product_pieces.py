@@ -71,7 +71,8 @@ def product_pieces(low: Lowering, region: Region, body: BodySchedule, steps: Seq
     rest = [i for i in rest if i not in behind]
     making = _making(low, steps, rest, products)
     given = {k for i in making for k in steps[i].defs}
-    others = [i for i in rest if i not in making]
+    used = {k for s in steps for k in s.uses}
+    others = [i for i in rest if i not in making and (used.intersection(steps[i].defs) or steps[i].kind != "compute")]
     if any(given.intersection(steps[i].uses) for i in (*others, *behind)):
         return "both operands are made of the same values"
     if any(steps[i].kind == "sread" and i in behind for i in body.order):
