@@ -176,8 +176,8 @@ def _async_plan(
     columns = gcd(wave_n, atom.n)
     columns &= -columns
     block = columns if columns >= 16 and node.id in operands.paired and not swap and not made_b else 0
-    held = {**atom.d, "N": paired_columns(block)} if block else atom.d
-    inner = named_bits(held, {"M": m, "N": n}, target)
+    columns_held = {**atom.d, "N": paired_columns(block)} if block else atom.d
+    inner = named_bits(columns_held, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
     made = made_a, made_b

@@ -450,7 +450,8 @@ def copying_registers(low: Lowering) -> int:
     """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
     tile of f32 is several boxes of 32 columns."""
     held = any(plan.held for plan in low.inference.mmas.values())
-    deep = any(len(low.graph.argument(n.attrs["memory"]).dims) > 2 for n in low.graph.all_nodes() if n.op == "read")
+    read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
+    deep = any(len(x.dims) > 2 and not x.hidden for x in read)
     return COPYING_BOXES if held and deep else PRODUCER_REGISTERS
 
 
