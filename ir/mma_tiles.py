@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -145,7 +146,7 @@ def held_operands(
     room = warpgroup_registers(partition.waves, lanes) - SPARE
     for region in graph.regions():
         products = [n for n in region.nodes if n.op == "mma"]
-        chained = all(len(n.inputs) > 2 and n.inputs[2] is x for x, n in zip(products, products[1:]))
+        chained = all(len(n.inputs) > 2 and n.inputs[2] is x for x, n in pairwise(products))
         both = all((n.id, p) in made_tiles and n.inputs[p].dtype.bits == 32 for n in products for p in (0, 1))
         if region.dim is None or not products or not chained or not both:
             continue

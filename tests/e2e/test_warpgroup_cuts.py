@@ -229,7 +229,7 @@ def test_no_sum_of_parts_spills(beta, oracle):
     assert hopper.spilled_or_serialised(text) == (0, ())
 
 
-LARGE = {tile: waves for tile, waves in _tiles(4096, 4096) if prod(tile) >= 80 * 128 * prod(waves)}
+LARGE = {tile: waves for tile, waves in _tiles(4096, 4096, BF16) if prod(tile) >= 80 * 128 * prod(waves)}
 
 
 @pytest.mark.parametrize("tile", [pytest.param(t, marks=() if t == (192, 192) else pytest.mark.slow) for t in LARGE])
