@@ -160,6 +160,8 @@ class Issue:
             for x, shared, (side, _) in zip(plan.ports, plan.in_shared, sides)
         ]
         self.majors = "".join(t.major if t is not None else "k" for t in self.tiles)
+        self.sums: dict[tuple[int, int], Value]
+        self.keep: Value
         if before is not None:
             self.sums, self.keep = before.sums, b.true
             return

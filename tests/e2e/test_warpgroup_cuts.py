@@ -244,6 +244,46 @@ def test_no_tile_spills(tile, parts, oracle):
     assert hopper.spilled_or_serialised(text) == (0, ())
 
 
+TWO = Form(wd.f32, wd.f32, precision="3xtf32")
+"""Two numbers per operand, B as [K, N]."""
+
+
+@pytest.mark.parametrize("b_rows", [True, False])
+def test_one_of_two_split_operands_stays_in_registers(b_rows):
+    """The largest tile: B's numbers where B has no K contiguous, so that nothing is turned on its way to shared memory.
+    A trip has no bank conflict, and stores four words at a time."""
+    form = replace(TWO, b_rows=b_rows)
+    cut = best_cut(form, (2048, 2048, 2048), H200)
+    assert cut.tile == (128, 128, 32) and cut.waves == ((1, 2) if b_rows else (2, 1))
+    conflicts, random = [], np.random.default_rng(0)
+    for k in (64, 128):
+        a, b = (random.standard_normal(s, np.float32) for s in ((128, k), (128, k) if b_rows else (k, 128)))
+        c = np.full((128, 128), np.nan, np.float32)
+        made = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+        conflicts.append(made.emulate(a, b, c, 1.0, 0.0).bank_conflicts)
+        np.testing.assert_allclose(c, a.astype(np.float64) @ (b.T if b_rows else b), atol=3e-5)
+        trip = re.search(r"\n\$K1:.*?bra +\$K1;", made.asm, re.DOTALL)[0]
+        assert len(re.findall(r"st\.shared", trip)) == len(re.findall(r"st\.shared\.v4", trip)) == 8
+    assert conflicts[0] == conflicts[1]
+
+
+HELD_TILES = [(b_rows, *x) for b_rows in (True, False) for x in _tiles(4096, 4096, replace(TWO, b_rows=b_rows))]
+
+
+@pytest.mark.parametrize(
+    ("b_rows", "tile", "waves"),
+    [x if prod(x[1]) >= 128 * 128 else pytest.param(*x, marks=pytest.mark.slow) for x in HELD_TILES if prod(x[1]) > 8192],
+)
+def test_no_tile_of_split_operands_spills(b_rows, tile, waves, oracle):
+    """Whole and cut in two, with an end of K inside a trip."""
+    oracle("ptxas")
+    a, b, c = (np.empty(s, np.float32) for s in ((1280, 2044), (1280, 2044) if b_rows else (2044, 1280), (1280, 1280)))
+    for parts in (1, 2):
+        kernel = kernels.tiled(replace(TWO, b_rows=b_rows), (*tile, 32), (*waves, 1), 0, True, parts)
+        text = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a").asm
+        assert hopper.spilled_or_serialised(text) == (0, ()), parts
+
+
 @pytest.mark.parametrize(("m", "cluster"), [(128, 2), (512, 1)])
 def test_two_workgroups_that_bring_all_of_b_are_a_cluster(m, cluster):
     """Parts of 128 rows, which memory bounds, of two tiles along M; not whole tiles on a nearly full chip."""
