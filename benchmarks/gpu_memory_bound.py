@@ -139,7 +139,8 @@ def product(
     dtype: wd.DType, tolerance: float, precision: str | None = None, b_rows: bool = True
 ) -> Callable[[Space, tuple[int, ...]], Work]:  # fmt: skip
     """C = A B^T of M, N, K, or A B with `b_rows` false, by the strategy that the roofline recommends; its cuts are the
-    first `gemm_choices`. With a `precision` torch's error, relative to the length of the result, stands beside ours in the row."""
+    first `gemm_choices`. With a `precision` torch's error, relative to the length of the result, stands beside ours in
+    the row."""
 
     def make(space: Space, size: tuple[int, ...]) -> Work:
         from wavedsl.strategies import gemm_choices, plan_gemm

@@ -267,13 +267,15 @@ def test_one_of_two_split_operands_stays_in_registers(b_rows):
     assert conflicts[0] == conflicts[1]
 
 
-HELD_TILES = [(b_rows, *x) for b_rows in (True, False) for x in _tiles(4096, 4096, replace(TWO, b_rows=b_rows))]
+HELD_TILES = [
+    pytest.param(b_rows, *x, marks=() if prod(x[0]) == 128 * 128 else pytest.mark.slow)
+    for b_rows in (True, False)
+    for x in _tiles(4096, 4096, replace(TWO, b_rows=b_rows))
+    if prod(x[0]) > 64 * 128
+]
 
 
-@pytest.mark.parametrize(
-    ("b_rows", "tile", "waves"),
-    [x if prod(x[1]) >= 128 * 128 else pytest.param(*x, marks=pytest.mark.slow) for x in HELD_TILES if prod(x[1]) > 8192],
-)
+@pytest.mark.parametrize(("b_rows", "tile", "waves"), HELD_TILES)
 def test_no_tile_of_split_operands_spills(b_rows, tile, waves, oracle):
     """Whole and cut in two, with an end of K inside a trip."""
     oracle("ptxas")
