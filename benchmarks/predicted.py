@@ -24,16 +24,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from wavedsl.ir.symbols import evaluate_int
-
 import wavedsl as wd
+from wavedsl.analysis.launches import Launch, analyze_launches, launch_of
 from wavedsl.analysis.played_warps import sm_of
-from wavedsl.analysis.roofline import analyze_compiled, product_named
+from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import choices
 from wavedsl.strategies import plan as plans
 from wavedsl.strategies.warpgroups import BETWEEN
@@ -111,30 +109,13 @@ def memory_bound(space: Space, case: Any, size: tuple[int, ...], cut: Any) -> tu
     return work.bytes, work.flops, DTYPES.get(case.name, "bf16")
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A kernel that a row launches: `made` on `given`, in order; `arguments`: the same by name; `sizes`: of symbols."""
-
-    made: Any
-    given: tuple[Any, ...]
-    arguments: dict[str, Any]
-    sizes: dict[Any, int]
-
-    @property
-    def grid(self) -> int:
-        return prod(evaluate_int(g, self.sizes) for g in self.made.grid)
-
-
 def launched(row: Row) -> tuple[list[Launch], list[str], tuple[int, int, str]]:
     """What a row launches, compiled for the chip; the strategies that `matmul` chose; what `launch` gives."""
     found: list[Launch] = []
     said: list[str] = []
 
     def bound_to(kernel: Any, *args: Any) -> None:
-        arguments = kernel.bind_arguments(args, {})
-        binding = kernel.binding(arguments, None)
-        made = kernel.compile(*args, target=PRODUCT.target)
-        found.append(Launch(made, args, arguments, {**binding.dims, **binding.extents}))
+        found.append(launch_of(kernel, args, PRODUCT.target))
 
     def planned(*args: Any, **kwargs: Any) -> Any:
         chosen = own(*args, **kwargs)
@@ -152,17 +133,9 @@ def launched(row: Row) -> tuple[list[Launch], list[str], tuple[int, int, str]]:
 
 def predicted(row: Row) -> dict[str, Any]:
     """The row's kernels compiled and replayed, beside the bound."""
-    written: dict[int, Any] = {}
-    found: list[Any] = []
     try:
         launches, said, (moved, flops, dtype) = launched(row)
-        for one in launches:
-            # What a launch has written L2 holds for the next one of the row, where it takes no more than half of it.
-            held = [name for name, x in one.arguments.items() if id(x) in written and 2 * x.nbytes <= PRODUCT.l2_bytes]
-            found.append(analyze_compiled(one.made, one.sizes, product=PRODUCT, held=held))
-            # Hidden maps are no arguments.
-            stored = (p.name for p in one.made.params if p.access == "write" and p.name in one.arguments)
-            written.update((id(one.arguments[name]), one.arguments[name]) for name in stored)
+        found = analyze_launches(launches, PRODUCT)
     except wd.WaveError as error:
         return {"case": row.case, "size": list(row.size), "failed": str(error).splitlines()[0]}
     # L2 and shared memory are in the clocks of the replay, with what runs beside them.
@@ -177,7 +150,7 @@ def predicted(row: Row) -> dict[str, Any]:
         "us": seconds * SECONDS, "us by": {k: v * SECONDS for k, v in times[0].items()}, "bound us": bound * SECONDS,
         "bound by": max(bounds, key=lambda k: bounds[k]), "of bound": bound / seconds,
         "GB/s": moved / seconds / 1e9, "TFLOP/s": flops / seconds / 1e12,
-        "workgroups": [one.grid for one in launches],
+        "workgroups": [one.workgroups for one in launches],
     }  # fmt: skip
 
 

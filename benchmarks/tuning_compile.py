@@ -16,35 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import record
+from free_tiles import BK, BM, BN, K, M, N, gemm
 
-import wavedsl as wd
 from wavedsl.tuning import tune
 from wavedsl.tuning.tuner import Steps
 from wavedsl.tuning.work import compile_candidate
 
-M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
 TARGETS = ("gfx942", "gfx950", "sm_80", "sm_90a")
 SPACE = {BM: [32, 64, 128], BN: [32, 64, 128], BK: [16, 32, 64, 128], "stages": [1, 2, 3]}
 AIM = 30.0
-
-
-@wd.wave(
-    [
-        wd.WorkgroupConstraint(M, BM, 0),
-        wd.WorkgroupConstraint(N, BN, 1),
-        wd.TilingConstraint(K, BK),
-        wd.WaveConstraint(M, BM / 2),
-        wd.WaveConstraint(N, BN / 2),
-    ]
-)
-def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
-    acc = wd.Register[M, N, wd.f32](0.0)
-
-    @wd.iterate(K, init_args=[acc])
-    def loop(acc: wd.Register[M, N, wd.f32]):
-        return wd.mma(wd.read(a), wd.read(b), acc)
-
-    wd.write(loop, c)
 
 
 def nothing(task: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 import gpu_session  # noqa: F401  (finds wavedsl where it is not installed)
 import record
 import units
+from free_tiles import BK, BM, BN, WM, K, M, N, bytes_gemm, gemm, rows_of_b, stacked
 from wavedsl.ir.errors import ToolchainError
 
 import wavedsl as wd
@@ -50,7 +51,6 @@ from wavedsl.reports import table
 from wavedsl.tuning import tune
 from wavedsl.tuning.tuner import Steps, by_prediction
 
-M, N, K, BM, BN, BK, WM = wd.symbols("M N K BM BN BK WM")
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SPACE = {BM: [32, 64, 128], BN: [32, 64, 128], BK: [16, 32, 64, 128], "stages": [1, 2, 3]}
 DEEP = {BM: [32, 64, 128], BN: [32, 64, 128], BK: [32, 64, 128, 256], "stages": [1, 2, 3]}
@@ -62,71 +62,6 @@ WARPGROUPS = {
 KEPT = 0.1
 BURST, REPLAYS = 0.004, 7
 """Seconds of a graph of launches of a candidate, and how often it is replayed: too short for the power limit."""
-TILES = [
-    wd.WorkgroupConstraint(M, BM, 0),
-    wd.WorkgroupConstraint(N, BN, 1),
-    wd.TilingConstraint(K, BK),
-    wd.WaveConstraint(M, BM / 2),
-    wd.WaveConstraint(N, BN / 2),
-]
-
-
-@wd.wave(TILES)
-def gemm(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
-    acc = wd.Register[M, N, wd.f32](0.0)
-
-    @wd.iterate(K, init_args=[acc])
-    def loop(acc: wd.Register[M, N, wd.f32]):
-        return wd.mma(wd.read(a), wd.read(b), acc)
-
-    wd.write(loop, c)
-
-
-@wd.wave(TILES)
-def rows_of_b(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[K, N, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]):
-    """B as it lies in memory: its fragments are read with transposing reads, or element by element."""
-    acc = wd.Register[M, N, wd.f32](0.0)
-
-    @wd.iterate(K, init_args=[acc])
-    def loop(acc: wd.Register[M, N, wd.f32]):
-        return wd.mma(wd.read(a), wd.read(b), acc)
-
-    wd.write(loop, c)
-
-
-@wd.wave(TILES)
-def bytes_gemm(a: wd.Memory[M, K, wd.SHARED, wd.i8], b: wd.Memory[N, K, wd.SHARED, wd.i8], c: wd.Memory[M, N, wd.i32]):
-    acc = wd.Register[M, N, wd.i32](0)
-
-    @wd.iterate(K, init_args=[acc])
-    def loop(acc: wd.Register[M, N, wd.i32]):
-        return wd.mma(wd.read(a), wd.read(b), acc)
-
-    wd.write(loop, c)
-
-
-@wd.wave(
-    [
-        wd.WorkgroupConstraint(M, BM, 0),
-        wd.WorkgroupConstraint(N, BN, 1),
-        wd.TilingConstraint(K, BK),
-        wd.WaveConstraint(M, WM),
-        wd.WaveConstraint(N, BN),
-    ]
-)
-def stacked(
-    a: wd.Memory[M, K, wd.SHARED, wd.bf16], b: wd.Memory[N, K, wd.SHARED, wd.bf16], c: wd.Memory[M, N, wd.bf16]
-):  # fmt: skip
-    """Warpgroups lie along M alone."""
-    acc = wd.Register[M, N, wd.f32](0.0)
-
-    @wd.iterate(K, init_args=[acc])
-    def loop(acc: wd.Register[M, N, wd.f32]):
-        return wd.mma(wd.read(a), wd.read(b), acc)
-
-    wd.write(wd.cast(loop, wd.bf16), c)
-
-
 PROBLEMS: dict[str, tuple[Any, tuple[int, int, int]]] = {
     "square": (gemm, (1024, 1024, 512)),
     "wide": (gemm, (512, 2048, 1024)),

@@ -68,6 +68,11 @@ class Variant:
         """Whether scores are products times the scale and nothing else."""
         return self.cap is None and not self.bias and not self.alibi
 
+    @property
+    def masks(self) -> bool:
+        """Whether queries do not see all keys."""
+        return self.causal or self.window is not None
+
     def unit(self, scale):
         """What `scored` is times this is an exponent of 2: products stay raw where nothing is added to them."""
         return scale * LOG2_E if self.plain else LOG2_E
@@ -179,7 +184,7 @@ def attention_kernel(
 
         start, stop = variant.keys_of_tile()
 
-        @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop)
+        @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop, per_wave=variant.masks)
         def over_keys(top, total, acc):
             keys = wd.read(k, mapping=shared_heads[0])
             raw = wd.mma(wd.read(q), keys, wd.Register[M, N, wd.f32](0.0))

@@ -93,7 +93,7 @@ def varlen_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves: 
         total = wd.Register[M, wd.f32](0.0)
         acc = wd.Register[M, E, wd.f32](0.0)
 
-        @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop)
+        @wd.iterate(N, init_args=[top, total, acc], start=start, stop=stop, per_wave=True)
         def over_keys(top, total, acc):
             raw = wd.mma(queries_read, wd.read(k, mapping=of_keys(D)), wd.Register[M, N, wd.f32](0.0))
             added = wd.read(bias) if variant.bias else None, wd.read(slopes) if variant.alibi else None

@@ -112,7 +112,7 @@ def keys_kernel(
             def queries():
                 return widened(variant, taken(q, M, D))
 
-            @wd.iterate(M, init_args=sums, start=start, stop=stop)
+            @wd.iterate(M, init_args=sums, start=start, stop=stop, per_wave=True)
             def over_queries(*sums):
                 raw = wd.mma(queries(), keys_read, wd.Register[M, N, wd.f32](0.0))
                 if of_k:
@@ -192,7 +192,7 @@ def queries_kernel(variant: Variant, *, tile: tuple[int, int] = (64, 32), waves:
 
         sums = [wd.Register[M, D, wd.f32](0.0)] + [wd.Register[M, wd.f32](0.0)] * variant.alibi
 
-        @wd.iterate(N, init_args=sums, start=start, stop=stop)
+        @wd.iterate(N, init_args=sums, start=start, stop=stop, per_wave=True)
         def over_keys(d_q, *rows):
             raw = wd.mma(queries_read, taken(k, D), wd.Register[M, N, wd.f32](0.0))
             d_p = wd.mma(outputs_read, taken(v, E), wd.Register[M, N, wd.f32](0.0))

@@ -172,7 +172,7 @@ def _as_parts_were_stored(
     """The layout of a class that reads parts of sums back (`split_k`, `stream_k`): as a warpgroup's product left them,
     so that what is made of their sum leaves by bulk copies as a whole tile's does. None for any other class, and where
     the kernel reads another tile of the sums' dimensions (C): with that ptxas 13 spills in tiles such as 192 x 160."""
-    if not (target.mma_atoms and target.mma_atoms[0].asynchronous):
+    if not target.asynchronous:
         return None
     names = {n.attrs["memory"] for n in members if n.op == "read"}
     names = {name for name in names if graph.argument(name).hidden == SUMS}
@@ -320,8 +320,7 @@ def _settle_packed(
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
         staged = space is not AddressSpace.GLOBAL and transposable
-        fed = target.mma_atoms and target.mma_atoms[0].asynchronous  # what is exchanged passes shared memory again
-        if fits(chosen[own], staged) and not fed:
+        if fits(chosen[own], staged) and not target.asynchronous:  # there, what is exchanged passes shared memory again
             continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
         wanted = chosen[own]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wavedsl.ir.constraints import WaveConstraint
-from wavedsl.ir.dtypes import DType, tf32
+from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.graph import Graph, Node, ValueType, addend
 from wavedsl.ir.graph_copy import Copy, copied
 from wavedsl.ir.target import Target
@@ -33,8 +33,7 @@ def late_additions(graph: Graph, target: Target) -> Graph:
     """The graph with such products carried; itself where there are none, or none runs beside what follows it."""
     if target.warpgroup is None:
         return graph
-    multiplied = {atom.a_dtype for atom in target.warpgroup().mma_atoms if atom.asynchronous}
-    late = {n.id: found for n in graph.all_nodes() if n.op == "iterate" and (found := _late(graph, n, multiplied))}
+    late = {n.id: found for n in graph.all_nodes() if n.op == "iterate" and (found := _late(graph, n, target))}
     if not late:
         return graph
     loops = {n.id: n for n in graph.all_nodes() if n.id in late}
@@ -54,7 +53,7 @@ def late_additions(graph: Graph, target: Target) -> Graph:
     return copied(graph, change)
 
 
-def _late(graph: Graph, loop: Node, multiplied: set[DType]) -> list[_Late]:
+def _late(graph: Graph, loop: Node, target: Target) -> list[_Late]:
     """The sums of a loop that are those of products from zero, each added once and used for nothing else."""
     body = loop.attrs["body"]
     if any(isinstance(c, WaveConstraint) and c.dim == body.dim for c in graph.constraints):
@@ -77,7 +76,7 @@ def _late(graph: Graph, loop: Node, multiplied: set[DType]) -> list[_Late]:
         alone = users[product.id] == [last] == users[carry.id]
         if not isinstance(last.type, ValueType) or last.type != product.type:
             continue
-        if zero and alone and dtype in multiplied:
+        if zero and alone and target.warpgroups_multiply(dtype):
             found.append(_Late(position, last, product, last.type))
     return found
 

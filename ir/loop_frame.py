@@ -17,6 +17,7 @@ from wavedsl.ir.graph import Region
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.open_regions import Loop
+from wavedsl.ir.own_trips import OwnTrips
 from wavedsl.ir.rings import Ring
 from wavedsl.ir.roles import ring_states, set_states, unless_empty
 from wavedsl.ir.steps import Env, Key, Step
@@ -25,7 +26,8 @@ from wavedsl.ir.steps import Env, Key, Step
 @dataclass(frozen=True)
 class LoopFrame:
     """A loop to emit. `env`: values from outside; `trips`: how many, an int or a value; `carried`: keys with their
-    first values; `next_keys`: where a trip leaves those of the next, one each; `label` names it in the text."""
+    first values; `next_keys`: where a trip leaves those of the next, one each; `label` names it in the text. `own`: the
+    trips that are this wave's, where not all of the workgroup's are."""
 
     low: Lowering
     region: Region
@@ -35,6 +37,7 @@ class LoopFrame:
     carried: Sequence[tuple[Key, Value]]
     next_keys: Sequence[Key]
     label: str
+    own: OwnTrips | None = None
 
     @property
     def after(self) -> dict[Key, Key]:

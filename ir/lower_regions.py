@@ -45,6 +45,7 @@ from wavedsl.ir.lowering_notes import LoopNote
 from wavedsl.ir.made_tiles import made_before, store_step
 from wavedsl.ir.memory_depth import beside
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.own_trips import own_trips
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.ping_pong import problem as ping_pong_problem
@@ -197,8 +198,9 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     dim = str(region.dim)
     env, outer_dim, outer_base = enter(low, context)
     nested = bool(loops_around(low.graph, n))
-    low.loop_dim = dim
     first, trips = loop_range(low, n, dim, context.env)
+    own = None if nested else own_trips(low, n, dim, env, first, trips)
+    low.loop_dim = dim
     low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
     sums = late_sums(low, region)
     low.late_sums |= {x.id for x in sums.values()}
@@ -222,7 +224,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if nested and slots:
         low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
     chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, region.yields)))
-    frame = LoopFrame(low, region, steps + chunk_steps, env, trips, carried, next_keys, f"{dim}{low.labels}")
+    frame = LoopFrame(low, region, steps + chunk_steps, env, trips, carried, next_keys, f"{dim}{low.labels}", own)
     if trips == 0:
         low.unreached |= {x.id for x in region_nodes(region)}
         results = [v for _, v in carried]

@@ -240,9 +240,12 @@ def tile_end(low: Lowering, n: Node, context: Context) -> Value:
     b, d = low.b, str(n.attrs["dim"])
     plan = low.plans[d]
     at: Any = low.base_at(context.iteration).get(d, 0)
+    size = plan.tile
+    if low.share_of_wave:
+        at, size = total(b, [at, low.position([d]).wave[d]]), plan.wave
     if n.op == "tile_stop":
         extent = low.extent(d)
-        at = total(b, [at, plan.tile])
+        at = total(b, [at, size])
         if isinstance(at, int) and isinstance(extent, int):
             at = min(at, extent)
         elif plan.ragged:

@@ -145,6 +145,8 @@ class Lowering:
         """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
         self.started_early: set[int] = set()
         """Asynchronous products that have overtaken what waits for one before them (`product_order`)."""
+        self.share_of_wave = False
+        """Whether the ends of tiles are for now those of this wave's share."""
         self.zero_started: set[int] = set()
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
         self.late_sums: set[int] = set()

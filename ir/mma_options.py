@@ -179,7 +179,7 @@ def _candidates(
             found.append((atom, False))
         if (atom.b_dtype, atom.a_dtype) == (a, b):
             found.append((atom, True))
-    wide = any(t.asynchronous for t in target.mma_atoms)
+    wide = target.asynchronous
     if not found and wanted is None and not wide and not scaled and a is b is acc and a in (dt.f32, dt.f64, dt.i32):
         found = [(fma_atom(a, target, wm, wn, whole_rows), False)]
     return found

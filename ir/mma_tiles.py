@@ -49,7 +49,7 @@ def shared_operands(
 ) -> SharedOperands:
     """What holds of a graph; nothing where the chip has no asynchronous instructions. `feeds`: (product, input
     position) → the product whose result stands there."""
-    if not any(a.asynchronous for a in target.mma_atoms):
+    if not target.asynchronous:
         return SharedOperands()
     reads, made = shared_reads(graph), makeable(graph)
     spread = spread_products(graph, partition, reads)

@@ -332,7 +332,7 @@ def _wave_tiles(
         elements = prod(p.tile for p in dims.values() if p.role != "index")
         wanted = max(1, min(4, elements // (target.wave_size * 4)))
     # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
-    wide = any(a.asynchronous for a in target.mma_atoms)
+    wide = target.asynchronous
     rows = frozenset(d for n in matrix for d in n.inputs[0].dims if d in n.dims) if wide else frozenset()
     parts = _parts(tiles)
     shared = {d: tiles.free[d] for d in order}

@@ -45,6 +45,7 @@ from wavedsl.ir.graph import Graph
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.late_additions import late_additions
 from wavedsl.ir.lower import lower
+from wavedsl.ir.own_trips import InStep
 from wavedsl.ir.partial_sums import mark_parts
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.passes import (
@@ -124,10 +125,16 @@ def lowered(
     turns, fixed = takes_turns(target, choices), is_fixed(graph, target, choices)
 
     def by(plan: Plan) -> Kernel:
-        return lower(
-            plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic, choices=choices,
-            spared=plan.spared,
-        )  # fmt: skip
+        def one(choices: Choices) -> Kernel:
+            return lower(
+                plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic,
+                choices=choices, spared=plan.spared,
+            )  # fmt: skip
+
+        try:
+            return one(choices)
+        except InStep:
+            return one(replace(choices, in_step=True))
 
     def fitted(plan: Plan) -> tuple[Plan, Kernel]:
         """A plan by which there is a kernel, and the kernel: with finer tiles, or with operands outside of loops that

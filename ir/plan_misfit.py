@@ -107,7 +107,7 @@ def _of_tiles(plan: Plan, choices: Choices, arrays: Mapping[str, ArrayInfo]) -> 
     """Why tiles that the user sends through shared memory do not fit it, or are not copied as the user asks."""
     target, partition = plan.target, plan.partition
     inside = {dim_name(d): p for d, p in partition.dims.items()}
-    bulk = any(atom.asynchronous for atom in target.mma_atoms)  # tiles without the padding of lanes' layouts
+    bulk = target.asynchronous  # tiles without the padding of lanes' layouts
     for region in plan.graph.regions():
         if region.dim is None:
             continue

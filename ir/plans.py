@@ -138,7 +138,7 @@ def _plan(
 ) -> Plan:
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
     graph = by_waves(graph, partition)
-    if not any(atom.asynchronous for atom in target.mma_atoms):
+    if not target.asynchronous:
         graph = numbers_apart(read_apart(graph, partition.waves))
     return _laid_out(graph, partition, target, resolved.hardware, rows)
 
@@ -152,7 +152,7 @@ def _laid_out(
     graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows
 ) -> Plan:
     inference = infer(graph, partition, target, hardware, rows)
-    if any(atom.asynchronous for atom in target.mma_atoms):
+    if target.asynchronous:
         apart = by_warps(graph, inference)
         if apart is not graph:
             graph, inference = apart, infer(apart, partition, target, hardware, rows)

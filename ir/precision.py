@@ -22,7 +22,7 @@ def at_precision(graph: Graph, target: Target) -> Graph:
     """The graph with every product's precision carried out for the target; itself where none asks for one."""
     if not any("precision" in n.attrs for n in graph.all_nodes() if n.op == "mma"):
         return graph
-    products = _Products(graph, any(atom.a_dtype is tf32 for atom in target.mma_atoms))
+    products = _Products(graph, target.multiplies(tf32))
     return copied(graph, products.change)
 
 

@@ -178,7 +178,7 @@ class _Work:
     def __init__(self, graph: Graph, partition: Partition, products: Sequence[tuple[Node, int]], target: Target):
         self.graph, self.partition, self.products, self.target = graph, partition, products, target
         self.staged = staged_reads(graph)
-        self.asynchronous = any(a.asynchronous for a in target.mma_atoms)
+        self.asynchronous = target.asynchronous
         self.fetched = set() if self.asynchronous else self._fetched()
         self.staged -= self.fetched
 

@@ -47,7 +47,7 @@ def wave_room(target: Target, waves: int) -> int:
 
 def compute_room(target: Target, waves: int) -> int:
     """The same of waves that another may copy for, which then keeps some registers of each SIMD (`Strategy`)."""
-    copying = COPYING if any(a.asynchronous for a in target.mma_atoms) else 0
+    copying = COPYING if target.asynchronous else 0
     return min(target.registers, (LANE_REGISTERS - copying) // -(-waves // target.simds))
 
 

@@ -3,7 +3,8 @@
 In: a kernel whose loops compare per-lane indices (`index(M) >= index(N)`, a ragged last tile). Out: a new kernel where
 such a loop is cut where its comparisons begin and cease to hold for every lane; between the cuts they are true, and
 selects and conjunctions fold away. The loops carry on from one another, so a software pipeline runs through all of
-them. INVARIANT: ops with effects run in the same order; all waves of a workgroup cut at the same trip.
+them. INVARIANT: ops with effects run in the same order; where the waves of a workgroup meet in a loop, all cut at the
+same trip. Elsewhere each does where its own masks hold.
 
 A comparison is of use when its two sides differ by k · i + u + l, i the induction variable, u equal for the workgroup
 and l of a known range over its lanes: then it holds for all of them from some trip on, or up to one, which scalar
@@ -22,6 +23,7 @@ from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import I32, PRED, Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.linear import Linear, difference
+from wavedsl.ir.meetings import meet
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 
@@ -56,7 +58,10 @@ def split_loops(kernel: Kernel, target: Target | None = None) -> Kernel:
     """Cut every loop where that pays. A kernel without such loops comes back as it is."""
     varies = per_wave(kernel)
     same = alike(kernel, varies)
-    chosen = {op: edges for op in kernel.body.walk() if op.name == "for" and (edges := worthwhile(op, varies, same))}
+    chosen: dict[Op, list[Edge]] = {}
+    for op in kernel.body.walk():
+        if op.name == "for" and (edges := worthwhile(op, varies if meet([op]) else set(), same)):
+            chosen[op] = edges
     if not chosen:
         return kernel
     fresh = fresh_kernel(kernel)

@@ -83,6 +83,8 @@ class Strategy:
         if "products" in self.why:
             stages = "two stages" + (", warpgroups in turn" if self.turns else "")
             out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
+        if "trips" in self.why:
+            out.append("trips: each warpgroup its own")
         if "operands" in self.why:
             out.append(f"operands: {'made ahead' if self.ahead else 'made in front of their product'}")
         if self.teams > 1:
@@ -241,7 +243,7 @@ NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 def no_warpgroup(target: Target) -> str:
     """Why a kernel without warpgroups' products has none."""
-    if target.warpgroup is None and not any(a.asynchronous for a in target.mma_atoms):
+    if target.warpgroup is None and not target.asynchronous:
         return f"{target.name} has no warpgroups"
     return NO_WARPGROUP
 

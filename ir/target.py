@@ -184,6 +184,19 @@ class Target:
         """Bits of a lane's number."""
         return self.wave_size.bit_length() - 1
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether its matrix instructions run beside what follows them and take operands from shared memory."""
+        return any(atom.asynchronous for atom in self.mma_atoms)
+
+    def multiplies(self, a: DType, b: DType | None = None) -> bool:
+        """Whether it has a matrix instruction for operands of these types (`b`: as `a`)."""
+        return any(atom.a_dtype is a and atom.b_dtype is (b or a) for atom in self.mma_atoms)
+
+    def warpgroups_multiply(self, a: DType, b: DType | None = None) -> bool:
+        """Whether the chip has an asynchronous matrix instruction, of four warps, for operands of these types."""
+        return self.warpgroup is not None and self.warpgroup().multiplies(a, b)
+
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""
         return self.costs[kind, bytes]

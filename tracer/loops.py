@@ -30,9 +30,10 @@ def iterate(
     body: Callable[..., Any],
     loc: Loc | None,
     bounds: Sequence[Any] = (None, None),
+    per_wave: bool = False,
 ) -> Any:
     """Traces a loop's function and gives the loop's results. `loc` is where `iterate(…)` was written; `bounds` its
-    `start` and `stop`."""
+    `start` and `stop`; `per_wave`: they may be taken of a wave's share of tiles."""
     if not isinstance(body, FunctionType):
         raise TraceError(
             f"iterate decorates a function, not {describe(body)[0]}", loc, hint="@wd.iterate(K, init_args=[acc])"
@@ -54,6 +55,12 @@ def iterate(
             if x is not None:
                 inits.append(_bound(b, name, x, loc))
         attrs["bounds"] = tuple(places)
+        if per_wave:
+            attrs["per_wave"] = True
+    elif per_wave:
+        raise TraceError(
+            "iterate: per_wave=True, but the loop has no bounds", loc, hint="stop=wd.tile_stop(M), for a causal mask"
+        )
     # Appended before its body, so that ids and program order agree.
     node = Node(len(b.home), "iterate", tuple(inits), attrs, (), loc)
     inits, given = inits[:count], inits

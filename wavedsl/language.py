@@ -74,7 +74,7 @@ def scaled_mma(x: Any, x_scale: Any, y: Any, y_scale: Any, acc: Any = None) -> V
 
 
 def iterate(
-    dim: Any, init_args: Sequence[Any] = (), start: Any = None, stop: Any = None
+    dim: Any, init_args: Sequence[Any] = (), start: Any = None, stop: Any = None, per_wave: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
     """Decorates the body of a loop over the tiles of `dim`; the function's name then holds the loop's result.
 
@@ -85,6 +85,10 @@ def iterate(
     `start`, `stop`: only tiles that hold an element of start, …, stop - 1 take part, whole ones. Numbers, expressions
     over symbols, which are extents here (an index dimension's index is `wd.index(G)`), or single i32 values, which may
     differ between workgroups (`tile_start`, `tile_stop`).
+
+    `per_wave`: the ends of tiles in the bounds may be taken for those of a wave's own share, where waves need not keep
+    step. A trip that holds nothing between these must leave the wave's carried values as they are: under a causal mask,
+    one whose keys all come behind the wave's rows. Such trips may be passed by, or computed.
     """
     builder = current("iterate")
     loc = here()
@@ -92,7 +96,7 @@ def iterate(
         raise TraceError("iterate needs the dimension to loop over", loc, hint="@wd.iterate(K, init_args=[acc])")
 
     def decorate(body: Callable[..., Any]) -> Any:
-        return loops.iterate(builder, dim, init_args, body, loc, (start, stop))
+        return loops.iterate(builder, dim, init_args, body, loc, (start, stop), per_wave)
 
     return decorate
 

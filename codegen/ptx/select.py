@@ -81,9 +81,8 @@ class Selector:
         """Where each op stands (`select_async`)."""
         self.addends: dict[Op, tuple[Reg, ...]] = {}
         """Registers that asynchronous products of the group that is begun take their addends in."""
-        self.tall_products = any(
-            op.name == "mma" and _is_tall(op.attrs["atom"].instruction) for op in kernel.body.walk()
-        )
+        products = [op.attrs["atom"] for op in kernel.body.walk() if op.name == "mma"]
+        self.tall_products = any(atom.m == 16 and atom.a_dtype is dt.f64 for atom in products)
         """Whether there are products of f64 with 16 rows (`select_numbers._select_64`)."""
         self.prologue: list[Any] = []
         self.out.append(self.prologue)
@@ -230,11 +229,6 @@ def select(kernel: Kernel, target: str) -> Code:
     s.loc = None
     s.emit(("ret",))
     return s.code
-
-
-def _is_tall(instruction: str) -> bool:
-    """Whether this instruction's result is a tile of f64 with 16 rows."""
-    return ".m16n8" in instruction and instruction.endswith(".f64")
 
 
 def _count_uses(body: Region, users: dict[int, list[Op]], region: dict[int, Region]) -> None:

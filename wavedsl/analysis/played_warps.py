@@ -22,6 +22,7 @@ from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.product import Product
+from wavedsl.ir.split_loops import per_wave
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator import warp_ops as w
 from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
@@ -255,10 +256,21 @@ class _Walk:
         """Warp instructions that are replayed, those with all trips of loops in loops, and those with all trips."""
         notes = self.kernel.notes.get("lowering")
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
+        self.dims = {x.label: x.dim for x in (notes.loops if notes else ())}
+        copying = bool(notes and notes.strategy and notes.strategy.specialize)
+        self.computing = self.kernel.waves - copying
+        self.left: dict[str, list[int]] = {}
+        """By dimension, in order: how many trips computing waves leave out of each loop over it. The copying one, which
+        comes last, leaves out as many."""
 
     def run(self) -> list[WarpTrace]:
+        varies = per_wave(self.kernel)
+        loops = [op for op in self.kernel.body.walk() if op.name == "for"]
+        apart = any(bound in varies for op in loops for bound in op.args[:2])
         frame = Frame(self.threads)
         for wave in range(self.kernel.waves):
+            if apart:  # loops leave other values in each wave
+                frame = Frame(self.threads)
             self.region(self.kernel.body, frame, wave, range(wave * self.each, (wave + 1) * self.each))
         return self.warps
 
@@ -275,7 +287,7 @@ class _Walk:
                     visit = _NOTHING if not item.events else self.visit(item.events, frame, warp)
                     self.warps[warp].visits.append((item.block, visit))  # type: ignore[arg-type]
             elif op.name == "for":
-                self.loop(op, frame, wave, warps)
+                self.loop(op, region, frame, wave, warps)
             else:
                 self.branch(op, frame, wave, warps)
 
@@ -301,21 +313,51 @@ class _Walk:
             self.names(op, f"if {taken}", region.ops[-1].args, op.results, warps)
         frame.chosen(op)
 
-    def counters(self, op: Op, frame: Frame, wave: int) -> tuple[list[int], int]:
-        """The loop counter in the trips of a wave that are replayed, and how many are left out."""
+    def counters(self, op: Op, region: Region, frame: Frame, wave: int) -> tuple[list[int], int, int]:
+        """The loop counter in the trips of a wave that are replayed; behind how many of these how many are left out."""
         values = loop_counters(op, frame, self.trips, wave)
-        if len(values) <= sum(LONG):
-            return list(values), 0
         begin, end = self.kept[self.depth > 0]
-        return [*values[:begin], *values[-end:]], len(values) - begin - end
+        label = op.attrs.get("label", "")
+        if label.startswith("copy_") and self.left.get(label[5:]):
+            left = self.left[label[5:]].pop(0)
+        elif wave < self.computing and label in self.dims and values.step == 1:
+            begin, left = self.common(op, region, frame, begin, end)
+            if op is self.parts(op, region)[-1] and not wave and self.computing < self.kernel.waves:
+                self.left.setdefault(self.dims[label], []).append(left)
+            begin -= values.start
+        else:
+            left = len(values) - begin - end if len(values) > sum(LONG) else 0
+        if left <= 0 or not 0 < begin <= len(values) - left:
+            return list(values), 0, 0
+        return [*values[:begin], *values[begin + left :]], begin, left
 
-    def loop(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
+    def common(self, op: Op, region: Region, frame: Frame, begin: int, end: int) -> tuple[int, int]:
+        """From which trip on how many are left out of a loop that may be cut in parts (`split_loops`), and whose trips
+        may be others in each wave: trips that no wave masks, as many in all."""
+        parts = self.parts(op, region)
+        whole = next((x for x in parts if x.attrs.get("part") == "whole"), op)
+        waves = range(self.computing)
+        unmasked = [loop_counters(whole, frame, self.trips, w) for w in waves]
+        start = min(loop_counters(parts[0], frame, self.trips, w).start for w in waves)
+        first = max(start + begin, *(x.start + 1 for x in unmasked))
+        most = max(sum(len(loop_counters(x, frame, self.trips, w)) for x in parts) for w in waves)
+        left = min(x.stop for x in unmasked) - end - first
+        return first, left if most > sum(LONG) else 0
+
+    @staticmethod
+    def parts(op: Op, region: Region) -> list[Op]:
+        """The parts of a cut loop, in order; of another one itself."""
+        if "part" not in op.attrs:
+            return [op]
+        label = op.attrs.get("label")
+        return [x for x in region.ops if x.name == "for" and "part" in x.attrs and x.attrs.get("label") == label]
+
+    def loop(self, op: Op, region: Region, frame: Frame, wave: int, warps: range) -> None:
         body = op.regions[0]
-        counters, left = self.counters(op, frame, wave)
+        counters, begin, left = self.counters(op, region, frame, wave)
         carried = body.args[1:]
         self.names(op, "enter", op.args[3:], carried, warps)
         before: Frame | None = None
-        begin = self.kept[self.depth > 0][0]
         self.depth += 1
         for number, counter in enumerate(counters):
             inner = frame.trip(op, number, counter, before)
@@ -363,7 +405,8 @@ class _Walk:
         if name == "copy.bulk.store":
             lanes = self.lanes(op.args[2], frame, warp)
             return (("store", lanes, lanes * self.box(op), 0),) if lanes else ()
-        key = frame.uniform(op.args[2 if name == "copy.bulk" else 0])
+        wave = warp // self.each
+        key = frame.uniform(op.args[2 if name == "copy.bulk" else 0], wave)
         if key is None:
             return ()
         if name == "signal.init":
@@ -375,7 +418,7 @@ class _Walk:
         if name.startswith("signal.arrive"):
             lanes = self.lanes(op.args[-1], frame, warp)
             return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()
-        parity = frame.uniform(op.args[1])
+        parity = frame.uniform(op.args[1], wave)
         phases = self.asked.get((warp, key), -1) + 1
         if parity is not None and phases % 2 == parity % 2:
             phases += 1

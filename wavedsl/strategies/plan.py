@@ -236,7 +236,7 @@ def problem(
 
 def on_chip(form: Form, chip: Product) -> Form:
     """The form without a precision that the chip has no instruction for."""
-    tensor = any(atom.a_dtype is tf32 for atom in get_target(chip.target).mma_atoms)
+    tensor = get_target(chip.target).multiplies(tf32)
     return form if tensor else replace(form, precision=None)
 
 
@@ -278,18 +278,16 @@ MOST_SUMS = 128
 
 def _by_multiply_adds(form: Form, chip: Product) -> bool:
     """Whether the chip has no matrix instruction for the dtype."""
-    return not any(atom.a_dtype is form.multiplied for atom in get_target(chip.target).mma_atoms)
+    return not get_target(chip.target).multiplies(form.multiplied)
 
 
 def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) -> tuple[int, int]:
     """Warpgroups of 64 rows where these have an instruction for the dtype and operands are `staged` in shared memory,
     one for few rows. Else at most 8 waves, of at least 16 rows and columns: what every chip holds beside the tiles; as
     many as leave a lane registers for operands beside its sums."""
-    view = get_target(chip.target).warpgroup
-    if staged and view is not None and tiles.tile_m * tiles.tile_n >= 64 * 64:
-        of = form.multiplied
-        atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
-        if atoms and (tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0):
+    target = get_target(chip.target)
+    if staged and tiles.tile_m * tiles.tile_n >= 64 * 64 and target.warpgroups_multiply(form.multiplied):
+        if tiles.tile_m % 64 == 0 or tiles.tile_n % 64 == 0:
             return (tiles.tile_m // 64, 1) if tiles.tile_m % 64 == 0 else (1, tiles.tile_n // 64)
     if staged and _by_multiply_adds(form, chip):
         for rows, columns in FMA_WAVES:
@@ -301,7 +299,7 @@ def waves_of(tiles: TileChoice, form: Form, chip: Product, staged: bool = True) 
             waves_m //= 2
         else:
             waves_n //= 2
-    lanes = get_target(chip.target).wave_size
+    lanes = target.wave_size
     held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)
     while held > MOST_SUMS * lanes * waves_m * waves_n:
         rows, columns = tiles.tile_m // waves_m, tiles.tile_n // waves_n

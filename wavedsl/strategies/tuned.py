@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from wavedsl.analysis.roofline import analyze_compiled
+from wavedsl.analysis.launches import analyze_launches, launch_of
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.product import Product
 from wavedsl.runtime.arrays import describe
@@ -187,21 +187,13 @@ def _seconds(plan: Plan) -> float:
 
 
 def _predicted(choice: Choice, planned: Callable[[Choice], Plan], chip: Product) -> Trial:
-    """The cycle model's seconds. What a launch leaves for the next one L2 holds."""
-    seconds, written = 0.0, set[int]()
+    """The cycle model's seconds."""
     try:
-        plan = planned(choice)
-        for launch in plan.launches:
-            made = launch.kernel.compile(*launch.arguments, target=chip.target)
-            arguments = launch.kernel.bind_arguments(launch.arguments, {})
-            bound = launch.kernel.binding(arguments, None)
-            held = [name for name, x in arguments.items() if id(x) in written and 2 * x.nbytes <= chip.l2_bytes]
-            record = analyze_compiled(made, {**bound.dims, **bound.extents}, product=chip, held=held)
-            seconds += record.seconds
-            written |= {id(arguments[p.name]) for p in made.params if p.access == "write" and p.name in arguments}
+        launches = [launch_of(one.kernel, one.arguments, chip.target) for one in planned(choice).launches]
+        records = analyze_launches(launches, chip)
     except WaveError as error:
         return Trial(choice, None, error.message.splitlines()[0])
-    return Trial(choice, seconds + BETWEEN * (len(plan.launches) - 1))
+    return Trial(choice, sum(record.seconds for record in records) + BETWEEN * (len(records) - 1))
 
 
 __all__ = ["Trial", "Tuned", "tune_gemm", "tuned_matmul"]

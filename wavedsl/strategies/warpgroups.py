@@ -96,14 +96,11 @@ class Cut:
 
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
-    view = get_target(chip.target).warpgroup
-    if view is None or (form.dtype.bits > 16 and not form.precision):
+    if form.dtype.bits > 16 and not form.precision:
         return False
     if form.dtype.bits != 16 and not form.b_rows and not (form.promoted and _whole_rows(sizes)):
         return False
-    of = form.multiplied
-    atoms = [x for x in view().mma_atoms if x.asynchronous and x.a_dtype is of and x.b_dtype is of]
-    return bool(atoms) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
+    return get_target(chip.target).warpgroups_multiply(form.multiplied) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
 
 
 def _whole_rows(sizes: Sequence[int]) -> bool:

@@ -199,9 +199,8 @@ def _parts(kernel: Any, graph: Any, dims: Mapping[Any, Any], product: Product) -
 
 def _for_warpgroups(graph: Any, target: Target) -> bool:
     """Whether every product's operands have a matrix instruction of warpgroups."""
-    assert target.warpgroup is not None
-    kinds = {(a.a_dtype.name, a.b_dtype.name) for a in target.warpgroup().mma_atoms if a.asynchronous}
-    return all(tuple(x.dtype.name for x in n.inputs[:2]) in kinds for n in graph.all_nodes() if n.op in PRODUCTS)
+    factors = [n.inputs[:2] for n in graph.all_nodes() if n.op in PRODUCTS]
+    return all(target.warpgroups_multiply(a.dtype, b.dtype) for a, b in factors)
 
 
 def _up_to(values: Sequence[int], extent: int) -> tuple[int, ...]:

@@ -13,19 +13,20 @@ from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.linear import difference, linear
 from wavedsl.ir.pair_floats import pair_floats
 from wavedsl.ir.sink import sink_conditions
-from wavedsl.ir.split_loops import split_loops
+from wavedsl.ir.split_loops import per_wave, split_loops
 
 from .kernels import make_target
 
 TARGET = make_target(packed_f32=True)
 
 
-def masked_sum(low: int, high: int, trips: int, waves: int = 1):
-    """Each lane adds the indices i * 64 + j, j < 16, that lie in low + thread .. high + thread, over `trips` trips."""
+def masked_sum(low: int, high: int, trips: int, waves: int = 1, meet: bool = True):
+    """Each lane adds the indices i * 64 + j, j < 16, that lie in low + thread .. high + thread, over `trips` trips.
+    `meet`: in each trip all waves do."""
     params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write"), Param("n", "scalar", dtypes.i32, 8, 4)]
     kernel = new_kernel("sum", "gfx942", waves=waves, params=params, grid=(1, 1, 1))
     b = Builder(kernel)
-    tid = b.tid() if waves > 1 else b.lane()
+    tid = b.add(b.mul(b.wave(), 64), b.lane()) if waves > 1 else b.lane()
     n = b.param(1, lo=0, hi=trips)
     with b.for_(0, n, 1, [b.const(0.0, F32)], label="i") as loop:
         total = loop.carried[0]
@@ -35,7 +36,7 @@ def masked_sum(low: int, high: int, trips: int, waves: int = 1):
             inside = b.pand(b.cmp("sge", at, b.add(tid, low)), b.cmp("slt", at, b.add(tid, high)))
             number = b.cvt(at, F32)
             total = b.fadd(total, b.select(inside, number, b.const(0.0, F32)))
-        if waves > 1:
+        if waves > 1 and meet:
             b.barrier()
         loop.yield_([total])
     b.store_global(b.buffer(b.param(0), 64 * waves * 4), b.mul(tid, 4), loop.results[0])
@@ -60,6 +61,16 @@ def test_cut_loops_give_the_same_sums(low: int, high: int, waves: int) -> None:
     assert not check(cut, TARGET)
     for n in (0, 1, 7, trips):
         assert np.array_equal(result(cut, n, waves), result(masked_sum(low, high, trips, waves), n, waves)), n
+
+
+@pytest.mark.parametrize("meet", [True, False])
+def test_waves_that_do_not_meet_in_a_loop_cut_it_where_their_own_masks_hold(meet: bool) -> None:
+    cut = split_loops(masked_sum(130, 900, 20, 3, meet))
+    assert not check(cut, TARGET)
+    own = per_wave(cut)
+    parts = {op.attrs["part"]: op for op in loops(cut)}
+    assert [bound in own for bound in parts["whole"].args[:2]] == [not meet, not meet]
+    assert np.array_equal(result(cut, 20, 3), result(masked_sum(130, 900, 20, 3), 20, 3))
 
 
 def test_the_middle_loop_has_no_masks() -> None:
