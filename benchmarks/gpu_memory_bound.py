@@ -136,20 +136,21 @@ def transpose(space: Space, size: tuple[int, ...]) -> Work:
 
 
 def product(
-    dtype: wd.DType, tolerance: float, precision: str | None = None
+    dtype: wd.DType, tolerance: float, precision: str | None = None, b_rows: bool = True
 ) -> Callable[[Space, tuple[int, ...]], Work]:  # fmt: skip
-    """C = A B^T of M, N, K by the strategy that the roofline recommends; its cuts are the first `gemm_choices`. With a
-    `precision` torch's error, relative to the length of the result, stands beside ours in the row."""
+    """C = A B^T of M, N, K, or A B with `b_rows` false, by the strategy that the roofline recommends; its cuts are the
+    first `gemm_choices`. With a `precision` torch's error, relative to the length of the result, stands beside ours in
+    the row."""
 
     def make(space: Space, size: tuple[int, ...]) -> Work:
         from wavedsl.strategies import gemm_choices, plan_gemm
 
         m, n, k = size
-        (a, x), (b, y) = space.exact_array((m, k), dtype), space.exact_array((n, k), dtype)
+        (a, x), (b, y) = space.exact_array((m, k), dtype), space.exact_array((n, k) if b_rows else (k, n), dtype)
         c = space.empty((m, n), dtype)
 
         def bind(choice: Any) -> Callable[[], None]:
-            plan = plan_gemm(a, b, c, transpose_b=True, choice=choice, precision=precision)
+            plan = plan_gemm(a, b, c, transpose_b=b_rows, choice=choice, precision=precision)
             bound = [launch.kernel.bind(*launch.arguments) for launch in plan.launches]
 
             def run() -> None:
@@ -159,7 +160,7 @@ def product(
             return run
 
         choices = functools.cache(
-            lambda: gemm_choices(a, b, c, transpose_b=True, most=MOST_CHOICES, precision=precision)
+            lambda: gemm_choices(a, b, c, transpose_b=b_rows, most=MOST_CHOICES, precision=precision)
         )
 
         def chosen(place: int) -> Any:
@@ -167,10 +168,10 @@ def product(
                 raise NoSuchCut(f"there are {len(choices())} choices for this product")
             return choices()[place]
 
-        calls = space.products(_first(bind, (None,)), a, b, c)
+        calls = space.products(_first(bind, (None,)), a, b if b_rows else b.T, c)
         moved = (m * k + n * k + m * n) * dtype.bits // 8
         return Work(
-            calls, c, lambda: x @ y.T, tolerance * np.sqrt(k), moved, 2 * m * n * k,
+            calls, c, lambda: x @ (y.T if b_rows else y), tolerance * np.sqrt(k), moved, 2 * m * n * k,
             bind=lambda place: bind(chosen(place)), named=lambda place: str(chosen(place)),
             compared=precision is not None,
         )  # fmt: skip
@@ -239,6 +240,8 @@ CASES = (
     Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
     Case("f32", product(wd.f32, 1e-5), WIDE, [(40, 36, 50)], _choices),
     Case("f32 3xtf32", product(wd.f32, 1e-5, "3xtf32"), WIDE, [(40, 36, 50)], _choices),
+    Case("f32 A B", product(wd.f32, 1e-5, b_rows=False), WIDE, [(40, 36, 50)], _choices),
+    Case("f32 3xtf32 A B", product(wd.f32, 1e-5, "3xtf32", b_rows=False), WIDE, [(40, 36, 52)], _choices),
     Case("f64", product(wd.f64, 1e-12), WIDE, [(40, 36, 50)], _choices),
 )
 
@@ -480,10 +483,12 @@ def criteria(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, float | Non
     line("GEMV and M <= 64", "cuBLAS, geometric mean", [ratio(r, ("torch",)) for r in thin], 1.1, mean=True)
     line("GEMV and M <= 64", "measured copy rate, least", [r.get("of_copy") for r in thin], 0.75)
     line("GEMV and M <= 64", "copy of as many bytes, least", [r.get("of_same_copy") for r in thin], 0.75)
-    for name in ("small_k", "f32", "f32 3xtf32", "f64"):
+    split = ("f32 3xtf32", "f32 3xtf32 A B")
+    for name in ("small_k", "f32", "f32 A B", *split, "f64"):
         line(name, "cuBLAS, least", [ratio(r, ("torch",)) for r in of(name)], 1.0)
-    shares = [x["torch"] / x[units.OURS] for r in of("f32 3xtf32") if "torch" in (x := r.get("errors", {}))]
-    line("f32 3xtf32", "cuBLAS' error to ours, least", shares, 1.0)
+    for name in split:
+        shares = [x["torch"] / x[units.OURS] for r in of(name) if "torch" in (x := r.get("errors", {}))]
+        line(name, "cuBLAS' error to ours, least", shares, 1.0)
     return found
 
 

@@ -98,7 +98,7 @@ def tiled(
     return products.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
 
 
-DTYPES = {"f32": "f32", "f64": "f64"}
+DTYPES = {"f32": "f32", "f32 A B": "f32", "f64": "f64"}
 """Cases of `gpu_memory_bound` whose products are not of bf16."""
 
 

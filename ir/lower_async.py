@@ -148,7 +148,8 @@ def start(low: Lowering, n: Node, plan: MmaPlan, context: Context, prepared: Key
 class Issue:
     """The instructions of one product in one trip: where each finds its operands, and what it adds to."""
 
-    def __init__(self, low: Lowering, n: Node, plan: MmaPlan, context: Context):
+    def __init__(self, low: Lowering, n: Node, plan: MmaPlan, context: Context, before: Issue | None = None):
+        """`before`: the product of the same trip in whose registers this one goes on, piece by piece."""
         self.low, self.n, self.plan = low, n, plan
         b, atom = low.b, plan.atom
         self.depth = range(0, plan.deep, atom.k)
@@ -158,11 +159,17 @@ class Issue:
             OperandTile(low, x, side, plan, context) if shared else None
             for x, shared, (side, _) in zip(plan.ports, plan.in_shared, sides)
         ]
+        self.majors = "".join(t.major if t is not None else "k" for t in self.tiles)
+        self.sums: dict[tuple[int, int], Value]
+        self.keep: Value
+        if before is not None:
+            self.sums, self.keep = before.sums, b.true
+            return
         kind = register_type(n.dtype)
         count = atom.d_words // kind.words
         old, self.keep = addend(low, n, context)
-        if old is None and (before := replaced(low, n)) is not None:
-            old = low.value(before, context.env).words(b)
+        if old is None and (freed := replaced(low, n)) is not None:
+            old = low.value(freed, context.env).words(b)
         if old is not None and low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
             first = b.cmp("eq", low.digit(plan.k), 0)  # the addend counts once: in the first warpgroup
             old = [b.select(first, word, b.zero(word.type)) for word in old]
@@ -170,7 +177,6 @@ class Issue:
             piece: b.undefined(Type(kind.kind, count)) if old is None else b.vec(*old[i * count : (i + 1) * count])
             for i, piece in enumerate(pieces(plan))
         }
-        self.majors = "".join(t.major if t is not None else "k" for t in self.tiles)
 
     def tile_operands(self) -> dict[tuple[int, int], Value]:
         """The first operand of the instructions at each offset (M, K), from its tile in shared memory."""

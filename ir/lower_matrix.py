@@ -412,14 +412,17 @@ def as_words(low: Lowering, v: Value) -> Value:
 
 
 def needs_zero(low: Lowering, n: Node, k: str) -> bool:
-    """Whether an operand must be zeroed beyond the end of K: padded K, and not a plain (cast) read, which is 0
-    there."""
-    if not sticks_out(low, n, k):
-        return False
-    x = n
-    while x.op in ("cast", "bitcast", "permute", "neg"):
-        x = x.inputs[0]
-    return x.op != "read"
+    """Whether an operand must be zeroed beyond the end of K: padded K, and nothing that is 0 there by itself."""
+    return sticks_out(low, n, k) and not _zero_of_zeros(n)
+
+
+KEEPS_ZERO = ("cast", "bitcast", "permute", "neg", "add", "sub")
+"""Elementwise functions that are 0 where all their operands are."""
+
+
+def _zero_of_zeros(x: Node) -> bool:
+    """Whether a value is 0 beyond the ends of arrays: plain reads are, and so is what keeps their zeros."""
+    return x.op == "read" or (x.op in KEEPS_ZERO and all(map(_zero_of_zeros, x.inputs)))
 
 
 def sticks_out(low: Lowering, n: Node, dim: str) -> bool:

@@ -43,8 +43,11 @@ from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
 from wavedsl.ir.steps import Context, Step
 
 SLOTS = 2
+BESIDE_HELD = 3
+"""Slots beside an operand that registers hold: a trip's stores meet at a barrier while products of the trip before
+run, and some lanes have not yet waited for those before that."""
 SHARE = 5 / 8
-"""Part of shared memory that operands may take with two slots each; what they are made of needs the rest."""
+"""Part of shared memory that operands may take with so many slots each; what they are made of needs the rest."""
 
 
 @dataclass
@@ -79,7 +82,8 @@ def plan_made(low: Lowering) -> None:
     another way."""
     wanted = low.inference.made_uses()
     size = sum(x.dtype.bits // 8 * prod(low.plans[str(d)].tile for d in x.dims) for x, _ in wanted)
-    most = SLOTS if SLOTS * size <= SHARE * low.target.shared_bytes else 1
+    most = BESIDE_HELD if any(plan.held for plan in low.inference.mmas.values()) else SLOTS
+    most = most if most * size <= SHARE * low.target.shared_bytes else 1
     for x, uses in wanted:
         region = low.region_of(x)
         trips = low.plans[str(region.dim)].trips if region.dim is not None else 1

@@ -27,6 +27,11 @@ BESIDE_RESULT = 26
 STORED_CLOCKS = 1 / 64
 """Clocks per element that storing a computed operand to shared memory costs beside the matrix unit: two bytes of the
 128 that an SM stores in a clock."""
+TURNED = 8
+"""Times as long as storing takes where elements change places on their way: words meet in the same banks."""
+IDLE_CLOCKS = 256
+"""Clocks from a product's end to the start of the next where the next one's operand takes its registers: an
+assumption."""
 
 
 def mma_options(
@@ -83,7 +88,9 @@ def mma_options(
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
         width = leading_elements(d.get(contiguous, ""))
         clocks = float(issues * atom.cycles)
-        if atom.asynchronous and (a if swap else b).id not in operands.reads:
+        if (node.id, int(swap)) in operands.held:
+            clocks += _held_clocks(atom, node, int(swap), {d: sizes[d] for d in (m, n, k)}, rows)
+        elif atom.asynchronous and (a if swap else b).id not in operands.reads:
             both = a.id not in operands.reads and b.id not in operands.reads
             clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
         turns = turned(atom, ports, dim_name(k), rows) if pairs else 0
@@ -104,6 +111,21 @@ def mma_options(
     if not found:
         _no_atom(node, a.dtype, b.dtype, target, wanted_name)
     return sorted(found, key=lambda o: o.key)
+
+
+def _held_clocks(atom: MmaAtom, node: Node, position: int, sizes: Mapping[Any, int], rows: Rows) -> float:
+    """Clocks that storing the other operand costs where the one at `position` is held in registers, and that the matrix
+    unit idles where these are all of one piece. What is not contiguous along K in memory is turned as it is stored."""
+    m, n, k = product_dims(node)
+    held, stored = (n, m) if position else (m, n)
+    along = {rows[x.id] for x in _sources(node.inputs[1 - position]) if x.id in rows}
+    clocks = STORED_CLOCKS * sizes[stored] * sizes[k] * (TURNED if along - {dim_name(k)} else 1)
+    return clocks + (IDLE_CLOCKS if sizes[held] == atom.m else 0)
+
+
+def _sources(x: Node) -> set[Node]:
+    """The reads that an operand is computed of."""
+    return {x} if x.op == "read" else {y for source in x.inputs for y in _sources(source)}
 
 
 def async_misfit(

@@ -55,6 +55,9 @@ class MmaPlan:
     """Asynchronous instructions: A is a tile in shared memory, as B always is, and no fragment."""
     made: tuple[bool, bool] = (False, False)
     """Whether A and B are computed, and waves store them to shared memory."""
+    held: bool = False
+    """Whether A is computed and held in registers, of which a part of M is written anew while the products of another
+    run (`product_pieces`), and B is computed and stored."""
     block: int = 0
     """Columns of B's tile in shared memory among which the first pairs of each four stand before the second pairs; the
     result has them as they lie there. 0: as they come."""
@@ -157,7 +160,9 @@ def _async_plan(
     own = (node.id, 1 if swap else 0)
     stays = own in operands.lasting and wave_m * wave_k * a.dtype.bits >= LASTING * 32 * target.wave_size
     spread = operands.spread.get(node.id)
+    held = made_b and own in operands.held and spread is None
     made_a = a.id not in operands.reads and own in operands.makeable and (made_b or stays or spread is not None)
+    made_a = made_a and not held
     a_shared = (a.id in operands.reads and own not in operands.resident) or made_a
     sizes = {m: wave_m, n: wave_n, k: wave_k}
     if spread is not None:  # tiles are as wide as for other products
@@ -171,9 +176,9 @@ def _async_plan(
     columns = gcd(wave_n, atom.n)
     columns &= -columns
     block = columns if columns >= 16 and node.id in operands.paired and not swap and not made_b else 0
-    held = {**atom.d, "N": paired_columns(block)} if block else atom.d
-    inner = named_bits(held, {"M": m, "N": n}, target)
+    columns_held = {**atom.d, "N": paired_columns(block)} if block else atom.d
+    inner = named_bits(columns_held, {"M": m, "N": n}, target)
     digits = [Digit("reg", c, d, 1) for d, w in ((m, wave_m), (n, wave_n)) if (c := w // (1 << inner.width(d))) > 1]
     result = Layout(inner, tuple(digits), ((m, wave_m), (n, wave_n)))
     made = made_a, made_b
-    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, made, block, wave_k, spread)
+    return MmaPlan(node, atom, swap, m, n, k, first, tile(b), result, None, a_shared, made, held, block, wave_k, spread)

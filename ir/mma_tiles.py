@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -21,7 +22,7 @@ from wavedsl.ir.views import is_tile, placement
 class SharedOperands:
     """Where operands of asynchronous instructions may lie, each found by the function of that name.
 
-    `reads`: `shared_reads`. (product, input position) of others: `makeable`, `lasting` and `resident` operands.
+    `reads`: `shared_reads`. (product, input position) of others: `makeable`, `lasting`, `resident` and `held` operands.
     `paired`: products (`paired_products`).
     """
 
@@ -29,6 +30,7 @@ class SharedOperands:
     makeable: frozenset[tuple[int, int]] = frozenset()
     lasting: frozenset[tuple[int, int]] = frozenset()
     resident: frozenset[tuple[int, int]] = frozenset()
+    held: frozenset[tuple[int, int]] = frozenset()
     paired: frozenset[int] = frozenset()
     spread: Mapping[int, Spread] = field(default_factory=dict)
     """Products whose result waves share out, by number."""
@@ -53,8 +55,10 @@ def shared_operands(
     spread = spread_products(graph, partition, reads)
     resident = resident_operands(graph, partition, reads, target, frozenset(spread))
     lasting = lasting_operands(graph, made)
+    held = held_operands(graph, partition, made, target)
     made |= {(number, x.computed) for number, x in spread.items()}
-    return SharedOperands(reads, made, lasting, resident, paired_products(graph, partition, feeds, reads), spread)
+    paired = paired_products(graph, partition, feeds, reads)
+    return SharedOperands(reads, made, lasting, resident, held, paired, spread)
 
 
 def shared_reads(graph: Graph) -> frozenset[int]:
@@ -131,6 +135,37 @@ SPARE = 48
 """Of these, registers for addresses, rows and what scores take on their way."""
 
 
+def held_operands(
+    graph: Graph, partition: Partition, made_tiles: frozenset[tuple[int, int]], target: Target
+) -> frozenset[tuple[int, int]]:
+    """Those of `makeable` of 32 bits that a warpgroup's registers hold, both numbers of each element, while the other
+    operand lies in shared memory: of loops whose products, each with two of `makeable`, add up to one sum
+    (`product_pieces`). An instruction then asks that memory for half of what it reads with both there."""
+    found: set[tuple[int, int]] = set()
+    lanes = target.wave_size
+    room = warpgroup_registers(partition.waves, lanes) - SPARE
+    for region in graph.regions():
+        products = [n for n in region.nodes if n.op == "mma"]
+        chained = all(len(n.inputs) > 2 and n.inputs[2] is x for x, n in pairwise(products))
+        both = all((n.id, p) in made_tiles and n.inputs[p].dtype.bits == 32 for n in products for p in (0, 1))
+        if region.dim is None or not products or not chained or not both:
+            continue
+        if any(region.dim not in x.dims for n in products for x in n.inputs[:2]):
+            continue
+        carried = sum(_words(partition, n, lanes) for n in region.carries if isinstance(n.type, ValueType))
+        for position in (0, 1):
+            numbers = {n.inputs[position].id: n.inputs[position] for n in products}
+            if carried + sum(_words(partition, x, lanes) for x in numbers.values()) <= room:
+                found.update((n.id, position) for n in products)
+    return frozenset(found)
+
+
+def warpgroup_registers(waves: int, lanes: int) -> int:
+    """Registers of a lane at most, of so many computing warpgroups beside a copying one."""
+    shared_out = (REGISTER_FILE // lanes - PRODUCER_REGISTERS) // waves // REGISTER_STEP * REGISTER_STEP
+    return min(MOST_REGISTERS, shared_out)
+
+
 def resident_operands(
     graph: Graph, partition: Partition, read_tiles: frozenset[int], target: Target,
     spread: frozenset[int] = frozenset(),
@@ -142,8 +177,7 @@ def resident_operands(
     are `spread` read all of a tile, of which no warpgroup holds more than its share."""
     found: set[tuple[int, int]] = set()
     lanes = target.wave_size
-    shared_out = (REGISTER_FILE // lanes - PRODUCER_REGISTERS) // partition.waves // REGISTER_STEP * REGISTER_STEP
-    room = min(MOST_REGISTERS, shared_out) - SPARE
+    room = warpgroup_registers(partition.waves, lanes) - SPARE
     for region in graph.regions():
         products = [n for n in region.nodes if n.op == "mma"]
         if region.dim is None or not products or _placed_by_numbers(graph, region):

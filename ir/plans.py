@@ -63,17 +63,17 @@ def plans(
     lanes = resolved.hardware.threads_per_wave
     products = any(n.op in PRODUCTS for n in graph.all_nodes())
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
-    if wide is not None and in_turn and (alone := _by_one(read_once(graph), resolved, wide)) is not None:
+    if wide is not None and in_turn and (alone := _by_one(read_once(graph), resolved, wide, rows)) is not None:
         yield alone
         return
     if wide is not None and lanes == wide.wave_size:
-        yield from _ways(read_once(graph), resolved, wide)
+        yield from _ways(read_once(graph), resolved, wide, rows)
         return
     if wide is not None:
         once = read_once(graph)
         for given in (resolved, *four_together(resolved)):
             try:
-                for found in _ways(once, given, wide):
+                for found in _ways(once, given, wide, rows):
                     if most_carried(found) <= wide.registers:
                         yield found
             except ConstraintError:
@@ -81,7 +81,7 @@ def plans(
     yield from _ways(graph, resolved, target, rows)
 
 
-def _ways(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS) -> Iterator[Plan]:
+def _ways(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows) -> Iterator[Plan]:
     """Plans for one view of the chip, best first. Raises ConstraintError where there is none."""
     for partition in cuts(graph, resolved, target):
         try:
@@ -91,11 +91,11 @@ def _ways(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Row
                 raise
 
 
-def _by_one(graph: Graph, resolved: ResolvedConstraints, wide: Target) -> Plan | None:
+def _by_one(graph: Graph, resolved: ResolvedConstraints, wide: Target, rows: Rows) -> Plan | None:
     """The plan by which one warpgroup computes a tile; None where the constraints or its registers are against it."""
     try:
         alone = replace(wide, default_waves=1)
-        found = _plan(graph, cut(graph, resolved, alone, widen=False), resolved, alone)
+        found = _plan(graph, cut(graph, resolved, alone, widen=False), resolved, alone, rows)
     except ConstraintError:
         return None
     return found if found.partition.waves == 1 and most_sums(found.inference) <= TURN_SUMS else None

@@ -27,6 +27,7 @@ from wavedsl.ir.lower_async import added_to
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.own_trips import apart
+from wavedsl.ir.product_pieces import Pieces, emit_pieces, product_pieces
 from wavedsl.ir.product_stages import TripStages, in_both, reads_ring, register_room, trip_stages
 from wavedsl.ir.rings import Ring, fill, one_thread, release, wait_full
 from wavedsl.ir.roles import rings_inside
@@ -223,6 +224,12 @@ def emit_ring_loop(frame: LoopFrame, body: BodySchedule) -> list[Value]:
         _trip(frame, body, inner, 0, mine)
         inner.iteration = 0
         return [inner[k] for k in frame.next_keys]
+    cut = product_pieces(low, region, body, steps) if frame.own is None else ""
+    if isinstance(cut, Pieces):
+        low.strategy.why.setdefault("operands", cut.why)
+        return emit_pieces(frame, cut)
+    if cut:
+        low.strategy.why.setdefault("operands", cut)
     stages = trip_stages(low, region, body, steps, trips, frame.after)
     in_turn = isinstance(stages, TripStages) and takes_turns(low, steps, stages)
     if frame.own is None or body.barriers or len(mine) < len(rings):

@@ -295,11 +295,11 @@ def wait_full(low: Lowering, ring: Ring) -> None:
         ring.waited = True
 
 
-def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None) -> None:
+def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None, met: bool = False) -> None:
     """This wave has read a slot (this one) for the last time; `when`: only if that holds. One lane says so: for matrix
-    instructions, which end for the whole warpgroup, or for all lanes once they have met."""
+    instructions, which end for the whole warpgroup, or for all lanes once they have `met`."""
     b = low.b
-    if any(n.id in low.fetched for n in ring.members):
+    if not met and any(n.id in low.fetched for n in ring.members):
         b.wave_barrier()
     low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
     partners = ring.partners

@@ -219,7 +219,7 @@ def choose(low: Lowering) -> Strategy:
     if found.specialize:
         waves = low.partition.waves * found.teams
         entry = entry_registers(waves, low.target.wave_size)
-        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry)
+        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry, copying_registers(low))
         if low.choices.registers is not None:
             check_budgets(low, waves)
             found.registers = registers
@@ -236,6 +236,8 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
     return found is None or all(low.region_of(x) is low.graph.region for x in found.numbers())
 
 
+COPYING_BOXES = 40
+"""Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 
@@ -446,10 +448,19 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def budgets(waves: int, lanes: int, entry: int) -> tuple[int, int]:
+def copying_registers(low: Lowering) -> int:
+    """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
+    tile of f32 is several boxes of 32 columns."""
+    held = any(plan.held for plan in low.inference.mmas.values())
+    read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
+    deep = any(len(x.dims) > 2 and not x.hidden for x in read)
+    return COPYING_BOXES if held and deep else PRODUCER_REGISTERS
+
+
+def budgets(waves: int, lanes: int, entry: int, least: int = PRODUCER_REGISTERS) -> tuple[int, int]:
     """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
-    the first gives back is divided among the others. A workgroup never gets more than it started with."""
-    least = PRODUCER_REGISTERS
+    the first gives back, all but the `least` it needs, is divided among the others. A workgroup never gets more than it
+    started with."""
     given = (entry - least) * lanes // (waves * lanes)
     computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
     kept = (entry * (waves + 1) - computing * waves) // REGISTER_STEP * REGISTER_STEP

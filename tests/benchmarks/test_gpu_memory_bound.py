@@ -36,7 +36,7 @@ def test_every_case_is_right_on_the_emulator(benchmark, capsys):
     for case in benchmark.CASES:
         assert case.name in said
     names = {"copy", "elementwise", "softmax", "rms_norm", "row_sum", "transpose", "gemv", "skinny", "small_k"}
-    names |= {"split_k", "stream_k", "grouped", "f32", "f32 3xtf32", "f64"}
+    names |= {"split_k", "stream_k", "grouped", "f32", "f32 A B", "f32 3xtf32", "f32 3xtf32 A B", "f64"}
     assert names == {case.name for case in benchmark.CASES}
 
 
@@ -70,15 +70,16 @@ def test_streams_are_tried_in_all_their_cuts(benchmark, tmp_path):
     assert len(rows[0]["tried"]) > 1
 
 
-def test_errors_of_a_precision_stand_in_the_row(benchmark, tmp_path):
+@pytest.mark.parametrize("name", ["f32 3xtf32", "f32 3xtf32 A B"])
+def test_errors_of_a_precision_stand_in_the_row(benchmark, tmp_path, name):
     """Ours, and on a GPU cuBLAS', of which the goal's line is made."""
-    (case,) = (case for case in benchmark.CASES if case.name == "f32 3xtf32")
+    (case,) = (case for case in benchmark.CASES if case.name == name)
     done = benchmark.units.Units(tmp_path / "rows.json", keep=False)
     (row,) = benchmark.run_cases(done, benchmark.Space(), [case], timing=False, tiny=True)
     assert 0 < row["errors"]["wavedsl"] < 2e-7
     row["errors"]["torch"] = 2 * row["errors"]["wavedsl"]
-    (line,) = (x for x in benchmark.criteria([row]) if "error" in x[1])
-    assert line[0] == "f32 3xtf32" and line[2] == pytest.approx(2.0) and line[3] == 1.0
+    (line,) = (x for x in benchmark.criteria([row]) if "error" in x[1] and x[0] == name)
+    assert line[2] == pytest.approx(2.0) and line[3] == 1.0
 
 
 def test_rows_are_cut_by_what_a_lane_can_hold(benchmark):

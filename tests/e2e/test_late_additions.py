@@ -62,17 +62,25 @@ def test_products_are_those_of_numpy(size, precision, dtype, more, oracle):
 
 
 def test_the_product_runs_while_operands_are_made():
-    """In a trip: the operands are split and stored, then the product of the trip before is waited for and added."""
+    """In a trip: an operand is split and stored, then the product of the trip before is waited for and added. The other
+    operand, which registers hold, is split behind that in two pieces, the second while products of the first run."""
     a, b = (numbers((256, 512), wd.f32, seed, "whole") for seed in (1, 2))
     c = np.zeros((256, 256), np.float32)
     text = added("3xtf32", wd.f32).compile(a, b, c, target="sm_90a").asm
-    trip = next(x for x in re.split(r"\n\$\w+:", text) if x.count("wgmma.mma_async") == 12)
-    stored, waited, summed, started = (
+    trip = next(x for x in re.split(r"\n\$\w+:", text) if x.count("wgmma.mma_async") == 24)
+    stored, met, waited, summed, split, fenced, started = (
         [m.start() for m in re.finditer(pattern, trip)]
-        for pattern in (r"st\.shared", r"wgmma\.wait_group\S* 0", r"add\.rn\.f32", r"wgmma\.mma_async")
-    )
+        for pattern in (
+            r"st\.shared", r"bar\.sync", r"wgmma\.wait_group\S* 0", r"add\.rn\.f32", r"sub\.rn\.f32", r"wgmma\.fence",
+            r"wgmma\.mma_async",
+        )
+    )  # fmt: skip
     assert len(waited) == 1 and len(summed) == 64
-    assert stored[-1] < waited[0] < summed[0] < summed[-1] < started[0]
+    assert stored[-1] < met[0] < waited[0]  # nobody waits for products before the others' stores
+    held = [x for x in split if x > waited[0]]
+    assert len(held) == 32 and len(split) == 48
+    assert waited[0] < summed[0] < summed[31] < held[0] < held[15] < fenced[0] < started[0]
+    assert started[11] < summed[32] < summed[-1] < held[16] < held[-1] < fenced[1] < started[12]
 
 
 def test_what_is_left_as_it_is():

@@ -42,6 +42,7 @@ def multiplies_tf32(plan: Any, target: str) -> bool:
 
 CASES = [
     ("sm_90a", (130, 200, 520), True, "auto"), ("sm_90a", (70, 130, 330), False, "auto"),
+    ("sm_90a", (130, 200, 520), False, "auto"), ("sm_90a", (10, 140, 400), False, "auto"),
     ("sm_90a", (10, 140, 400), True, "auto"), ("sm_90a", (70, 90, 40), True, "shallow_k"),
     ("sm_90a", (64, 64, 2048), True, "split_k"), ("sm_80", (130, 70, 330), True, "auto"),
     ("sm_80", (150, 70, 200), False, "stream_k"), ("gfx942", (70, 90, 330), True, "auto"),

@@ -229,7 +229,7 @@ def test_no_sum_of_parts_spills(beta, oracle):
     assert hopper.spilled_or_serialised(text) == (0, ())
 
 
-LARGE = {tile: waves for tile, waves in _tiles(4096, 4096) if prod(tile) >= 80 * 128 * prod(waves)}
+LARGE = {tile: waves for tile, waves in _tiles(4096, 4096, BF16) if prod(tile) >= 80 * 128 * prod(waves)}
 
 
 @pytest.mark.parametrize("tile", [pytest.param(t, marks=() if t == (192, 192) else pytest.mark.slow) for t in LARGE])
@@ -242,6 +242,48 @@ def test_no_tile_spills(tile, parts, oracle):
     kernel = kernels.tiled(replace(BF16, beta=True), (*tile, 64), (*LARGE[tile], 1), 0, True, parts)
     text = kernel.compile(a, b, c, 1.0, 0.5, target="sm_90a").asm
     assert hopper.spilled_or_serialised(text) == (0, ())
+
+
+TWO = Form(wd.f32, wd.f32, precision="3xtf32")
+"""Two numbers per operand, B as [K, N]."""
+
+
+@pytest.mark.parametrize("b_rows", [True, False])
+def test_one_of_two_split_operands_stays_in_registers(b_rows):
+    """The largest tile: B's numbers where B has no K contiguous, so that nothing is turned on its way to shared memory.
+    A trip has no bank conflict, and stores four words at a time."""
+    form = replace(TWO, b_rows=b_rows)
+    cut = best_cut(form, (2048, 2048, 2048), H200)
+    assert cut.tile == (128, 128, 32) and cut.waves == ((1, 2) if b_rows else (2, 1))
+    conflicts, random = [], np.random.default_rng(0)
+    for k in (64, 128):
+        a, b = (random.standard_normal(s, np.float32) for s in ((128, k), (128, k) if b_rows else (k, 128)))
+        c = np.full((128, 128), np.nan, np.float32)
+        made = kernels.tiled(form, cut.tile, (*cut.waves, 1), 0).compile(a, b, c, 1.0, 0.0, target="sm_90a")
+        conflicts.append(made.emulate(a, b, c, 1.0, 0.0).bank_conflicts)
+        np.testing.assert_allclose(c, a.astype(np.float64) @ (b.T if b_rows else b), atol=3e-5)
+        trip = re.search(r"\n\$K1:.*?bra +\$K1;", made.asm, re.DOTALL)[0]
+        assert len(re.findall(r"st\.shared", trip)) == len(re.findall(r"st\.shared\.v4", trip)) == 8
+    assert conflicts[0] == conflicts[1]
+
+
+HELD_TILES = [
+    pytest.param(b_rows, *x, marks=() if prod(x[0]) == 128 * 128 else pytest.mark.slow)
+    for b_rows in (True, False)
+    for x in _tiles(4096, 4096, replace(TWO, b_rows=b_rows))
+    if prod(x[0]) > 64 * 128
+]
+
+
+@pytest.mark.parametrize(("b_rows", "tile", "waves"), HELD_TILES)
+def test_no_tile_of_split_operands_spills(b_rows, tile, waves, oracle):
+    """Whole and cut in two, with an end of K inside a trip."""
+    oracle("ptxas")
+    a, b, c = (np.empty(s, np.float32) for s in ((1280, 2044), (1280, 2044) if b_rows else (2044, 1280), (1280, 1280)))
+    for parts in (1, 2):
+        kernel = kernels.tiled(replace(TWO, b_rows=b_rows), (*tile, 32), (*waves, 1), 0, True, parts)
+        text = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a").asm
+        assert hopper.spilled_or_serialised(text) == (0, ()), parts
 
 
 @pytest.mark.parametrize(("m", "cluster"), [(128, 2), (512, 1)])

@@ -143,7 +143,7 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
     if isinstance(first.cut, warpgroups.Cut):  # their tiles, dealt to as many workgroups as there are units
         (rows, columns, deep), waves = first.cut.tile, first.cut.waves
         dealt = TileChoice(rows, columns, deep, 0, *waves, 1, 0)
-        starts = [("stream_k", dealt)]
+        starts = [] if form.promoted else [("stream_k", dealt)]  # numbers that registers hold: those spill
     else:
         name = first.strategy if isinstance(first.cut, TileChoice) else "skinny"
         own = first.cut if isinstance(first.cut, TileChoice) else choose_tiles(name, shape, chip)

@@ -21,12 +21,15 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
+from wavedsl.ir.mma_tiles import SPARE, warpgroup_registers
 from wavedsl.ir.product import Product
 from wavedsl.strategies.kernels import Form
 from wavedsl.targets import get_target
 
 ROWS = 64
 """Rows of a warpgroup's matrix instruction."""
+LANES = 128
+"""Of a warpgroup."""
 DEPTH = 32
 """Bytes of K of one instruction."""
 STEP = 128
@@ -42,17 +45,19 @@ THREE = 192
 """Columns at most where three warpgroups compute: ptxas has 128 registers per thread for them."""
 MOST_AREA = 160 * 256
 """Elements of a tile at most: two warpgroups' sums, with registers left for what stores them."""
-PROMOTED_PAIR, PROMOTED_OTHER, PROMOTED_THREE = 64 * 192, 64 * 160, 64 * 96
-"""Elements of a warpgroup's tile at most where sums are held twice, of a trip and of all: of two along M, of one or two
-along N, and of three. Tiles beyond spill."""
+HELD = (128, 64)
+"""Elements of a tile along the side whose operand, both numbers of it, registers hold, of the products that take two
+numbers per operand: two pieces of an instruction's rows, or one."""
+BESIDE = 128
+"""Elements of the other side at most: a half per warpgroup, whose lanes have 64 sums of a trip, 64 of all, and 64
+numbers of the operand. Tiles beyond spill."""
 SPLITS = 3
-"""Products that two numbers per operand take; their tiles are read once more and written twice."""
+"""Products that two numbers per operand take."""
 TWICE = 256 * STEP
-"""Bytes of a trip's tiles of which both numbers lie in shared memory twice, so that they are stored while products
-run."""
-BETWEEN_TRIPS = 300
-"""Clocks from the end of a trip's products to the start of the next, beside the additions: an assumption, by which
-tiles of 128 x 128 take 183 us for 2048^3 and 1460 for 4096^3 (190 and 1474 on an H200)."""
+"""Bytes of a trip's tiles of which both numbers of the operand that is stored find room thrice beside their ring."""
+BETWEEN_TRIPS = 150
+"""Clocks of a trip in which the matrix unit waits for additions and for an operand's numbers: an assumption, half of
+what an H200 showed where two warpgroups stored both operands and met every trip."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 MOST_APART = 32
@@ -91,9 +96,16 @@ class Cut:
 
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
     """Whether warpgroups multiply this dtype in this layout, along a K of two trips at least."""
-    if (form.dtype.bits > 16 and not form.precision) or (form.dtype.bits != 16 and not form.b_rows):
+    if form.dtype.bits > 16 and not form.precision:
+        return False
+    if form.dtype.bits != 16 and not form.b_rows and not (form.promoted and _whole_rows(sizes)):
         return False
     return get_target(chip.target).warpgroups_multiply(form.multiplied) and sizes[2] * form.dtype.bits // 8 >= 2 * STEP
+
+
+def _whole_rows(sizes: Sequence[int]) -> bool:
+    """Whether bulk copies bring rows of f32 of A, which are K long, and of B, N long."""
+    return sizes[1] % 4 == sizes[2] % 4 == 0
 
 
 def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
@@ -166,7 +178,7 @@ def cuts(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> 
 
 def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     m, n, k = sizes
-    for tile, waves in _tiles(m, n, form.promoted):
+    for tile, waves in _tiles(m, n, form):
         depth = span(form, sizes, tile) * 8 // form.dtype.bits
         trips = ceil(k / depth)
         least = LEAST_TRIPS * STEP * 8 // form.dtype.bits // depth
@@ -182,7 +194,7 @@ def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]
     m, n, k = sizes
     least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
     held = m * n * form.sums.bits / 8
-    for tile, waves in _tiles(m, n, form.promoted):
+    for tile, waves in _tiles(m, n, form):
         depth = span(form, sizes, tile) * 8 // form.dtype.bits
         most = min(MOST_APART, rates.units // (ceil(m / tile[0]) * ceil(n / tile[1])), k // least)
         parts = next((p for p in range(most, 1, -1) if k % (p * depth) == 0), 1)
@@ -190,15 +202,35 @@ def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]
             yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates, True), True)
 
 
-def _tiles(m: int, n: int, promoted: bool = False) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _tiles(m: int, n: int, form: Form) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Tiles along M and N, and their one to three warpgroups: 64 or 128 rows each, or as many columns where the
     instruction's 64 rows lie along N: where M is no more than a few rows, or such tiles may divide the product more
-    evenly. `promoted`: those that hold their sums twice."""
-    for tile, waves in _all_tiles(m, n):
-        count = waves[0] * waves[1]
-        most = PROMOTED_THREE if count > 2 else PROMOTED_PAIR if waves == (2, 1) else PROMOTED_OTHER
-        if not promoted or tile[0] * tile[1] <= count * most:
-            yield tile, waves
+    evenly. Of products whose sums are held twice those that have one operand in registers (`held`)."""
+    if not form.promoted:
+        yield from _all_tiles(m, n)
+    elif min(m, n) <= ROWS:
+        yield from (x for x in _all_tiles(m, n) if _has_room(form, *x))
+    else:
+        for own in HELD:
+            for other in range(min(BESIDE, own) if form.b_rows else BESIDE, 15, -16):
+                if form.b_rows:
+                    yield (own, other), (1, 2)
+                if not form.b_rows or other < own:
+                    yield (other, own), (2, 1)
+
+
+def held(form: Form, tile: Sequence[int]) -> int:
+    """The side of a tile, 0 for rows of M, whose operand registers hold where two numbers per operand are multiplied:
+    the longer one, or B's where that has no K contiguous in memory. It would be turned on its way to shared memory."""
+    return 1 if tile[1] > tile[0] or (not form.b_rows and tile[1] % ROWS == 0) else 0
+
+
+def _has_room(form: Form, tile: tuple[int, int], waves: tuple[int, int]) -> bool:
+    """Whether a warpgroup's registers hold its sums twice and both numbers of an operand."""
+    side, count = held(form, tile), waves[0] * waves[1]
+    own = 2 * tile[side] // waves[side] * STEP * 8 // form.dtype.bits
+    sums = 2 * tile[0] * tile[1] // count
+    return (sums + own) // LANES <= warpgroup_registers(count, LANES) - SPARE
 
 
 def _all_tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -236,11 +268,9 @@ def estimated(
     unit, latency = rates.unit, rates.latency
     read, written = memory_clocks(form, sizes, rates)
     trips = ceil(k * size / step / parts)
-    instructions *= SPLITS if form.promoted else 1
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
     if form.promoted:
-        port += 3 * staged / PORT
-        matrix = max(matrix, port) + BETWEEN_TRIPS + tile[0] * tile[1] / 128
+        matrix = port = _clocks_of_two(form, tile, step)
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
@@ -257,6 +287,17 @@ def estimated(
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
+
+
+def _clocks_of_two(form: Form, tile: tuple[int, int], step: int) -> float:
+    """Clocks of a trip of products of two numbers per operand: of the matrix unit, or of the port of shared memory,
+    where tiles come, lanes read them (the held operand's in two warpgroups), and both numbers of the other one are
+    stored and read by each product for 64 rows of the first."""
+    side = held(form, tile)
+    own, other = tile[side], tile[1 - side]
+    pieces = SPLITS * step / DEPTH * own / ROWS
+    port = ((own + other) * step + (2 * own + other) * step + 2 * other * step + pieces * other * DEPTH) / PORT
+    return max(port, pieces * other / 2) + BETWEEN_TRIPS
 
 
 def pairs(form: Form, sizes: Sequence[int], cut: Cut, chip: Product) -> bool:
