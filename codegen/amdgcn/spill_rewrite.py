@@ -11,7 +11,7 @@ under a partial EXEC save only the lanes they write, which is what a register wo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -149,6 +149,17 @@ def _rewrite(
             _transfer(program, rows, Ref(made, first - low, n), homes[key], first, inst, out, load=True)
         recent[key] = _Recent(made, low, frozenset(words), len(out))
 
+    writes = [r for r in inst.defs if r.reg.id in temporaries]
+    substitute(inst, moved_to(temporaries))
+    out.append(inst)
+    for ref in writes:
+        reg, low = temporaries[ref.reg.id]
+        _transfer(program, rows, Ref(reg, ref.start - low, ref.n), homes[ref.reg.id], ref.start, inst, out, load=False)
+
+
+def moved_to(temporaries: Mapping[int, tuple[Reg, int]]) -> Callable[[Any], Any]:
+    """What an operand is once its tuple lives in a temporary: tuple → (temporary, which register it begins with)."""
+
     def moved(operand: Any) -> Any:
         if operand.__class__ is Ref and operand.reg.id in temporaries:
             reg, low = temporaries[operand.reg.id]
@@ -157,12 +168,7 @@ def _rewrite(
             return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
         return operand
 
-    writes = [r for r in inst.defs if r.reg.id in temporaries]
-    substitute(inst, moved)
-    out.append(inst)
-    for ref in writes:
-        reg, low = temporaries[ref.reg.id]
-        _transfer(program, rows, Ref(reg, ref.start - low, ref.n), homes[ref.reg.id], ref.start, inst, out, load=False)
+    return moved
 
 
 def substitute(inst: Inst, moved: Any) -> None:
