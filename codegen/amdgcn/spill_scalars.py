@@ -12,6 +12,7 @@ A vector register holds 64 words and is cleared at entry, so that its first v_wr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -21,7 +22,7 @@ from wavedsl.codegen.amdgcn.allocate import Bundle, Pressure
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCALAR_HOME, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
-from wavedsl.codegen.amdgcn.spill_rewrite import moved_to, substitute, temporary
+from wavedsl.codegen.amdgcn.spill_rewrite import Recent, moved_to, substitute, temporary
 from wavedsl.codegen.amdgcn.spill_vectors import Choices, accesses, near, positive, pressure_of, runs, subtract, weights
 
 LANES = 64
@@ -125,6 +126,7 @@ class Spill:
     def _rewrite_all(self, homes: dict[int, tuple[Place, ...]]) -> None:
         for block in self.program.blocks:
             out: list[Inst] = []
+            recent: dict[int, Recent] = {}
             for inst in block.insts:
                 if inst.row in (KEPT, GONE) or not any(r.reg.id in homes for r in (*inst.uses, *inst.defs)):
                     out.append(inst)
@@ -132,38 +134,48 @@ class Spill:
                     kept = Inst(KEPT, inst.ops, {"home": places}, inst.loc)
                     kept.uses = tuple(dict.fromkeys(home for home, _ in places))
                     out.append(kept)
+                    recent.pop(inst.defs[0].reg.id, None)
                 else:
-                    self._rewrite(inst, homes, out)
+                    self._rewrite(inst, homes, out, recent)
             block.insts = out
 
-    def _rewrite(self, inst: Inst, homes: dict[int, tuple[Place, ...]], out: list[Inst]) -> None:
+    def _rewrite(
+        self, inst: Inst, homes: dict[int, tuple[Place, ...]], out: list[Inst], recent: dict[int, Recent]
+    ) -> None:
         """Append an instruction that touches temporaries in place of spilled tuples, between what fills and what saves
-        them."""
+        them. `recent`: tuple → its last temporary."""
         read, written = _words(inst.uses, homes), _words(inst.defs, homes)
         fresh: dict[int, tuple[Reg, int]] = {}
-        for reg in dict.fromkeys(ref.reg for ref in (*inst.uses, *inst.defs) if ref.reg.id in homes):
-            touched = [k for key, k in (*read, *written) if key == reg.id]
-            low = min(touched) - min(touched) % min(reg.align, 2)
-            fresh[reg.id] = temporary(self.program, reg, low, max(touched) + 1 - low), low
 
         def part(key: int, k: int) -> Ref:
             made, low = fresh[key]
             return Ref(made, k - low, 1)
 
-        rows = self.rows
-
         def move(row: Any, ops: tuple[Any, ...], added: str) -> None:
-            made = rows.make(row, ops, None, inst.loc)
+            made = self.rows.make(row, ops, None, inst.loc)
             made.added = added
             out.append(made)
 
-        for key, k in read:
-            move(rows.v_readlane_b32, (part(key, k), *homes[key][k]), "reload")
+        for reg in dict.fromkeys(ref.reg for ref in (*inst.uses, *inst.defs) if ref.reg.id in homes):
+            wanted = [k for key, k in read if key == reg.id]
+            changed = [k for key, k in written if key == reg.id]
+            known = recent.pop(reg.id, None)
+            if known is not None and known.serves(wanted, len(out)) and not changed:
+                fresh[reg.id] = known.reg, known.low
+                recent[reg.id] = replace(known, when=len(out))
+                continue
+            touched = frozenset((*wanted, *changed))
+            low = min(touched) - min(touched) % min(reg.align, 2)
+            made = temporary(self.program, reg, low, max(touched) + 1 - low)
+            fresh[reg.id] = made, low
+            recent[reg.id] = Recent(made, low, touched, len(out))
+            for k in wanted:
+                move(self.rows.v_readlane_b32, (part(reg.id, k), *homes[reg.id][k]), "reload")
         substitute(inst, moved_to(fresh))
         out.append(inst)
         for key, k in written:
             home, lane = homes[key][k]
-            move(rows.v_writelane_b32, (home, part(key, k), lane), "spill")
+            move(self.rows.v_writelane_b32, (home, part(key, k), lane), "spill")
 
 
 def _pressure(live: Liveness, failure: Pressure) -> np.ndarray:
