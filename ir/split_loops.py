@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from wavedsl.ir.build_core import PINNED
@@ -278,6 +279,7 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
         begin = b.select(small, begin, hi if first else lo)
         end = b.select(small, end, begin)
     end = b.max_s(end, begin)
+    begin, end = _longer(b, op, lo, begin, end, hi)
     carried = [env[a] for a in op.args[3:]]
     if first:  # where nothing is known: the range in which the others hold may end before this one
         carried = _part(b, op, lo, begin, carried, set(), env, hook, "masked")
@@ -290,9 +292,28 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
         env[old] = new
 
 
+def _longer(b: Builder, op: Op, lo: Value, begin: Value, end: Value, hi: Value) -> tuple[Value, Value]:
+    """Where masks cease and begin again, so that no part with asynchronous products is known to have a single trip: as
+    straight code beside the other part's loop it takes more registers than a warpgroup has (attention of head size 128
+    on 1111 keys: ptxas 13 spills 96 bytes and lets products wait for each other)."""
+    bounds = [x.const for x in (lo, begin, end, hi)]
+    if not _starts_products(op) or any(x is None for x in bounds):
+        return begin, end
+    first, whole, last = (int(y) - int(x) for x, y in pairwise(bounds))  # type: ignore[arg-type]
+    if first == 1 and whole > 2:
+        begin, whole = b.add(begin, 1), whole - 1
+    if last == 1 and whole > 2:
+        end = b.sub(end, 1)
+    return begin, end
+
+
+def _starts_products(op: Op) -> bool:
+    return any(x.name == "matrix.start" for x in op.regions[0].walk())
+
+
 def _drain(b: Builder, op: Op) -> None:
     """Between two parts no matrix instruction is on its way: assemblers overlap them within a loop only."""
-    if any(x.name == "matrix.start" for x in op.regions[0].walk()):
+    if _starts_products(op):
         b.mma_wait(0)
 
 

@@ -390,7 +390,7 @@ def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], orac
 
 gpu_attention = example_files.load("gpu_attention", example_files.BENCHMARKS)
 CHECKED = dict(gpu_attention.checks(tiny=False))
-QUICK_CHECKS = ("f8, d 64", "gradients, causal, d 128")
+QUICK_CHECKS = ("f8, d 64", "plain, d 128", "gradients, causal, d 128")
 SLOW_CHECKS = (
     "f8, keys along V, d 256", "gradients, window, cap, d 128", "gradients, alibi, sinks, d 128",
     "gradients, f8, d 256", "gradients, pack of lengths, d 128",
