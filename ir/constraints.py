@@ -75,7 +75,7 @@ class WorkgroupConstraint:
     dim: Any
     tile: Any
     axis: int
-    loc: Loc | None = field(default=None, compare=False, repr=False)
+    loc: Loc | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _set(self, loc=self.loc or here(calls=False), dim=_dim(self.dim, "WorkgroupConstraint"))
@@ -100,7 +100,7 @@ class WaveConstraint:
 
     dim: Any
     tile: Any
-    loc: Loc | None = field(default=None, compare=False, repr=False)
+    loc: Loc | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _set(self, loc=self.loc or here(calls=False), dim=_dim(self.dim, "WaveConstraint"))
@@ -116,7 +116,7 @@ class TilingConstraint:
 
     dim: Any
     tile: Any
-    loc: Loc | None = field(default=None, compare=False, repr=False)
+    loc: Loc | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _set(self, loc=self.loc or here(calls=False), dim=_dim(self.dim, "TilingConstraint"))
@@ -147,7 +147,7 @@ class HardwareConstraint:
     mma_type: MMATypeName | None = None
     vector_shapes: Mapping[Any, Any] | None = None
     waves_per_block: tuple[int, ...] | None = None
-    loc: Loc | None = field(default=None, compare=False, repr=False)
+    loc: Loc | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _set(self, loc=self.loc or here(calls=False))
@@ -278,7 +278,7 @@ class ResolvedDim:
     wave: int | None = None
     vector: int | None = None
     index: bool = False
-    loc: Loc | None = field(default=None, compare=False, repr=False)
+    loc: Loc | None = field(default=None, compare=False, repr=False, kw_only=True)
     turns: int | None = None
     """The axis of the grid that the loop's tiles would lie along, if workgroups did not take them in turn."""
 
@@ -397,7 +397,7 @@ def resolve_constraints(
         tile = _size(c.tile, values, c)
         wave = _wave_tile(waves.get(c.dim), tile, "workgroup's", values, max_waves, wave_word)
         found[c.dim] = ResolvedDim(
-            c.dim, _extent(c.dim, values, c.loc), tile, c.axis, None, wave, vectors.get(c.dim), c.is_index, c.loc
+            c.dim, _extent(c.dim, values, c.loc), tile, c.axis, None, wave, vectors.get(c.dim), c.is_index, loc=c.loc
         )
     for t in constraints:
         if isinstance(t, TilingConstraint):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
 from wavedsl.ir.chain import absorbed as wide_box
@@ -76,12 +77,20 @@ def lifted(layout: Layout, dims: Iterable[str]) -> Layout:
     return Layout(layout.inner, layout.digits, (*missing, *layout.extents)).reorder(order)
 
 
+def counted_again(n: Node) -> tuple[list[Any], list[Any], list[Any]]:
+    """Of a reshape (dimensions that stay, the old ones of the others, the new ones): what both sides list first or last
+    stays, whoever shares it."""
+    before, after = list(n.inputs[0].dims), list(n.dims)
+    most = min(len(before), len(after))
+    lead = next((i for i in range(most) if before[i] != after[i]), most)
+    trail = next((i for i in range(most - lead) if before[-1 - i] != after[-1 - i]), most - lead)
+    last = len(before) - trail
+    return before[:lead] + before[last:], before[lead:last], after[lead : len(after) - trail]
+
+
 def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:
     """The layout that a reshape gives by renaming bits of its operand's; None where it must move elements."""
-    before, after = list(n.inputs[0].dims), list(n.dims)
-    while before and after and before[0] == after[0]:
-        before.pop(0)
-        after.pop(0)
+    _, before, after = counted_again(n)
     extents = {d: partition.dims[d].extent for d in (*before, *after)}
     if any(e is None for e in extents.values()) or any(partition.dims[d].wave != extents[d] for d in after):
         return None  # a tile larger than its dimension has places that no element of the operand goes to

@@ -31,7 +31,7 @@ def _product(run: Run, node: Node, x: Named, y: Named, over: tuple[Any, ...], ac
     inner = int(np.prod(a.shape[at + len(rows) :], dtype=np.int64))
     a = a.reshape(*shared, int(np.prod(lengths[0], dtype=np.int64)), inner)
     b = b.reshape(*shared, inner, int(np.prod(lengths[1], dtype=np.int64)))
-    total = np.matmul(a, b).reshape(*shared, *lengths[0], *lengths[1])
+    total = np.matmul(a, b).reshape((*shared, *lengths[0], *lengths[1]))
     result = Named((*batch, *rows, *columns), total.astype(np.int64) if dtype.is_int else total)
     if acc is not None:
         added = run.get(acc)

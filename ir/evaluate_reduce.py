@@ -118,19 +118,22 @@ def _reduce(run: Run, node: Node) -> Any:
 @meaning("scan")
 def _scan(run: Run, node: Node) -> Any:
     dims, arrays, _ = _operands(run, node)
-    arrays = [np.array(x) for x in arrays]
+    order = -1 if node.attrs.get("reverse") else 1
+    arrays = [np.array(x[..., ::order]) for x in arrays]
     step = 1
     while step < arrays[0].shape[-1]:
         later = _combined(run, node, [x[..., :-step] for x in arrays], [x[..., step:] for x in arrays], dims)
         arrays = [np.concatenate([x[..., :step], y], axis=-1) for x, y in zip(arrays, later)]
         step *= 2
-    return _named(node, dims, arrays)
+    return _named(node, dims, [x[..., ::order] for x in arrays])
 
 
 @meaning("cumsum")
 def _cumsum(run: Run, node: Node) -> Named:
     value, array, dtype = _along(run, node)
-    return Named(value.dims, run.round(np.cumsum(array, axis=-1, dtype=array.dtype), dtype))
+    order = -1 if node.attrs.get("reverse") else 1
+    sums = np.cumsum(array[..., ::order], axis=-1, dtype=array.dtype)[..., ::order]
+    return Named(value.dims, run.round(sums, dtype))
 
 
 @meaning("sort")

@@ -20,7 +20,7 @@ import numpy as np
 import sympy
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import ConstraintError, LaunchError
+from wavedsl.ir.errors import ConstraintError, LaunchError, WaveError
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partial_sums import parts_of
@@ -158,7 +158,12 @@ class Run:
     def region(self, region: Region) -> None:
         for node in region.nodes:
             row = ROWS[node.op]
-            result = self.elementwise(node, row) if row.compute is not None else MEANINGS[node.op](self, node)
+            try:
+                result = self.elementwise(node, row) if row.compute is not None else MEANINGS[node.op](self, node)
+            except WaveError as error:
+                if error.location is None:
+                    error.location = node.loc
+                raise
             self.results[node.id] = result
 
     def get(self, node: Node) -> Named:

@@ -31,9 +31,10 @@ from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.lane_gather import LaneGather, lane_gather
 from wavedsl.ir.layout import WARP_BITS, Layout, high_lanes
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.plan_addresses import lane_fields
 from wavedsl.ir.row_layout import leading_layout
+from wavedsl.ir.views import index_positions, is_tile
 
 Cell = tuple[Value, ...]
 """What moves as one: the 32-bit words of one element, or one word of packed elements."""
@@ -64,7 +65,9 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
         (layouts[user.inputs[position].id], wanted, user.inputs[position].dtype, user)
         for user in low.graph.all_nodes()
         for position in range(len(user.inputs))
-        if (wanted := low.inference.demands.get((user.id, position))) is not None
+        if user.inputs[position].op not in MADE_ANYWHERE
+        and not (position in index_positions(user) and is_tile(low.graph, user))
+        and (wanted := low.inference.demands.get((user.id, position))) is not None
     ]
     for n in low.graph.all_nodes():
         if n.op in ROWS and (ROWS[n.op].index_rule == "project" or n.op in ("scan", "cumsum")):

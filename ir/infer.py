@@ -40,7 +40,7 @@ from wavedsl.ir.split_k import SUMS
 from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
-from wavedsl.ir.value_classes import Classes, join_region, join_sums, reduction, waits_for_other, written_along
+from wavedsl.ir.value_classes import Classes, join_region, join_sums, led, reduction, waits_for_other, written_along
 from wavedsl.ir.views import is_tile, view_dims
 
 
@@ -138,6 +138,7 @@ def _infer(
             _demand_row(out, chosen, classes, n, nodes, partition, target)
 
     stored = {classes.find(x.id) for x, _ in out.made_uses()}
+    leaders = led(graph, classes)
 
     order = list(nodes.values())
     values = [n for n in order if isinstance(n.type, ValueType) and n.op not in (*REGIONS, "carry")]
@@ -147,9 +148,14 @@ def _infer(
             changed |= _hand_on(n, chosen, classes, partition)
         for n in order if not starts else ():
             changed |= n.op in REGIONS and _starts_alike(n, chosen, classes)
+        for c, leader in leaders.items():
+            if c not in chosen and leader in chosen:
+                chosen[c] = project_to(chosen[leader], map(dim_name, widest[c].dims))
+                changed = True
         if not changed:
             free = [c for c in members if c not in chosen and widest[c].dims]
-            pending = [c for c in free if not waits_for_other(c, members, classes, chosen)] or free
+            pending = [c for c in free if not waits_for_other(c, members, classes, chosen)]
+            pending = [c for c in pending if leaders.get(c, c) == c or leaders[c] not in free] or pending or free
             if not pending:
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))

@@ -1,15 +1,18 @@
-"""Running reductions along a dimension: `cumsum` and `scan`.
+"""Running reductions along a dimension: `cumsum` and `scan`, from the start or, reversed, from the end.
 
 The coordinate's bits are taken from the lowest up. Below bit k every block of 2^k neighbours has been scanned, and its
 total is known. A register bit puts two blocks of one lane together; a lane bit exchanges totals with the partner lane,
 whose total comes first where this lane has the bit set. What has come from other lanes waits beside a block and is
 joined to its elements once, at the end. Register digits follow one after the other, then waves, through shared memory.
+Reversed, the partner comes first where this lane has the bit clear, and blocks and waves follow from the last; what
+lies beyond the end is the identity then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from wavedsl.ir.bits import kind_of, number_of
@@ -51,8 +54,10 @@ def emit_scan(low: Lowering, n: Node, layout: Layout | None, context: Context) -
     b, d = low.b, str(n.attrs["dim"])
     within_workgroup(low, n, d)
     own, cells, how = _meaning(low, n, context)
-    plan = low.plans[d]
-    inside = inside_masks(low, own, d, context) if dict(own.extents)[d] > plan.wave and plan.waves > 1 else None
+    plan, reverse = low.plans[d], n.attrs.get("reverse", False)
+    longer = dict(own.extents)[d] > plan.wave
+    beyond = longer or plan.ragged if reverse else longer and plan.waves > 1
+    inside = inside_masks(low, own, d, context) if beyond else None
     axis = own.dims.index(d)
     rows: dict[tuple[int, ...], dict[int, tuple[int, Cell]]] = {}
     for i, offsets in enumerate(own.element_offsets()):
@@ -61,10 +66,10 @@ def emit_scan(low: Lowering, n: Node, layout: Layout | None, context: Context) -
         rows.setdefault(rest, {})[offsets[axis]] = (i, cell)
     results: dict[int, Cell] = {}
     bits = _bits(own, d, n)
-    lines = [_scan_line(low, row, bits, how.join, how.neutral) for row in rows.values()]
+    lines = [_scan_line(low, row, bits, how.join, how.neutral, reverse) for row in rows.values()]
     before: list[Cell | None] = [None] * len(lines)
     if plan.waves > 1:
-        before = _across_waves(low, d, [line.total for line in lines], how.join, how.neutral)
+        before = _across_waves(low, d, [line.total for line in lines], how.join, how.neutral, reverse)
     for line, first in zip(lines, before):
         for elements, ahead in line.parts:
             ahead = first if ahead is None else ahead if first is None else how.join(first, ahead)
@@ -107,13 +112,14 @@ def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
 
 
 def _scan_line(
-    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], join: Join, identity: Cell
-) -> _Block:
+    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], join: Join, identity: Cell,
+    reverse: bool,
+) -> _Block:  # fmt: skip
     """One line of elements along the dimension, by offset."""
     b = low.b
     run = next((k for k, (kind, _) in enumerate(bits) if kind == "l"), len(bits))
     blocks: dict[int, _Block] = {}
-    for offset in sorted(row):
+    for offset in sorted(row, reverse=reverse):
         i, x = row[offset]
         head = offset >> run << run
         block = blocks.get(head)
@@ -124,7 +130,7 @@ def _scan_line(
             block.parts[0][0].append((i, block.total))
     for k, (kind, number) in list(enumerate(bits))[run:]:
         if kind == "l":
-            mine = b.cmp("ne", b.and_(b.lane(), 1 << number), 0)
+            mine = b.cmp("eq" if reverse else "ne", b.and_(b.lane(), 1 << number), 0)
             for block in blocks.values():
                 other = tuple(shuffled(low, v, 1 << number) for v in block.total)
                 block.total = join(_chosen(b, mine, other, block.total), _chosen(b, mine, block.total, other))
@@ -135,9 +141,11 @@ def _scan_line(
                 ]  # fmt: skip
             continue
         for offset in [o for o in sorted(blocks) if not o >> k & 1]:
-            blocks[offset] = _follow(blocks[offset], blocks.pop(offset | 1 << k), join)
+            pair = blocks[offset], blocks.pop(offset | 1 << k)
+            first, second = reversed(pair) if reverse else pair
+            blocks[offset] = _follow(first, second, join)
     line: _Block | None = None
-    for offset in sorted(blocks):
+    for offset in sorted(blocks, reverse=reverse):
         line = blocks[offset] if line is None else _follow(line, blocks[offset], join)
     assert line is not None
     return line
@@ -151,7 +159,9 @@ def _follow(first: _Block, second: _Block, join: Join) -> _Block:
     return _Block(first.parts + moved, join(first.total, second.total))
 
 
-def _across_waves(low: Lowering, d: str, totals: list[Cell], join: Join, identity: Cell) -> list[Cell | None]:
+def _across_waves(
+    low: Lowering, d: str, totals: list[Cell], join: Join, identity: Cell, reverse: bool
+) -> list[Cell | None]:
     """Per line, the sum of what earlier waves hold; the identity in the first."""
     b = low.b
     digit = low.digit(d)
@@ -159,9 +169,10 @@ def _across_waves(low: Lowering, d: str, totals: list[Cell], join: Join, identit
     for per_wave in gathered_from_waves(low, d, totals):
         before = identity
         running: Cell | None = None
-        for w, total in enumerate(per_wave[:-1]):
-            running = total if running is None else join(running, total)
-            before = _chosen(b, b.cmp("eq", digit, w + 1), running, before)
+        numbers = range(len(per_wave))
+        for w, following in pairwise(numbers[::-1] if reverse else numbers):
+            running = per_wave[w] if running is None else join(running, per_wave[w])
+            before = _chosen(b, b.cmp("eq", digit, following), running, before)
         out.append(before)
     return out
 

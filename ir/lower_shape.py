@@ -1,8 +1,8 @@
 """`reshape`: the same elements in row-major order under other dimensions.
 
-Dimensions that both sides list first stay as they are; the others are counted again. Where all of them are powers of
-two that fill their boxes, a reshape renames bits and moves nothing by itself. Anything else goes through the wave's
-part of the scratch buffer, written and read at an element's number in the row-major order.
+Dimensions that both sides list first or last stay as they are; the others are counted again. Where all of them are
+powers of two that fill their boxes, a reshape renames bits and moves nothing by itself. Anything else goes through the
+wave's part of the scratch buffer, written and read at an element's number in the row-major order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
-from wavedsl.ir.derived_layout import same_layout
+from wavedsl.ir.derived_layout import counted_again, same_layout
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.exchange import SCRATCH, convert, order, regroup
 from wavedsl.ir.fragment import Fragment, from_elements, from_words, scalar_type
@@ -57,13 +57,9 @@ def changed_dims(low: Lowering, n: Node) -> tuple[list[str], list[tuple[str, int
     """(dimensions that stay, old ones and new ones with their extents). Raises where the products differ or a workgroup
     or wave holds only a part of a dimension that changes."""
     before, after = [str(d) for d in n.inputs[0].dims], [str(d) for d in n.dims]
-    kept = []
-    for p, q in zip(before, after):
-        if p != q:
-            break
-        kept.append(p)
+    kept, *changed = ([str(d) for d in dims] for dims in counted_again(n))
     sides = []
-    for names in (before[len(kept) :], after[len(kept) :]):
+    for names in changed:
         sizes = []
         for d in names:
             plan = low.plans[d]
@@ -72,7 +68,10 @@ def changed_dims(low: Lowering, n: Node) -> tuple[list[str], list[tuple[str, int
                 raise CompileError(
                     f"reshape of [{', '.join(before)}] to [{', '.join(after)}]: {d} {what}",
                     n.loc,
-                    "dimensions that change lie in one wave as a whole; list those that stay first: wd.permute(x, …)",
+                    f"name it in the result as well: wd.reshape(x, {', '.join([*kept, d, *changed[1]])})"
+                    if d in changed[0] and d not in after
+                    else "dimensions that change lie in one wave as a whole; list those that stay first: "
+                    "wd.permute(x, …)",
                 )
             sizes.append((d, plan.extent))
         sides.append(sizes)

@@ -163,7 +163,8 @@ def is_late_value(low: Lowering, n: Node) -> bool:
 
 
 def operand(low: Lowering, user: Node, position: int, context: Context) -> Fragment:
-    """The value of an operand in the layout its use demands. What every lane can make itself is not exchanged."""
+    """The value of an operand in the layout its use demands. What every lane can make itself (`MADE_ANYWHERE`) is not
+    exchanged."""
     source = user.inputs[position]
     wanted = low.inference.demands.get((user.id, position))
     if wanted is None:

@@ -469,10 +469,9 @@ class Lowering:
         return got
 
     def computes_late(self, region: Region) -> bool:
-        """Whether what a region computes is computed as it is stored: results of warpgroups' products, or long rows,
-        fill half of the registers. So it is in the outermost region, behind its loops, and in branches behind
-        products."""
-        return id(region) in self._late_regions and (region is self.graph.region or self.strategy.bulk)
+        """Whether what a region computes is computed as it is stored: results of products, or long rows, fill half of
+        the registers. So it is in the outermost region, behind its loops, and in branches behind products."""
+        return id(region) in self._late_regions
 
     def region_of(self, n: Node) -> Region:
         """The region whose list a node is in (a carry's: the one it is an argument of)."""

@@ -26,6 +26,8 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import names, scale_of
 
 INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")
+MADE_ANYWHERE = ("index", "fill", "constant")
+"""What every lane makes itself where it is used: in no register before, never exchanged."""
 
 ARITHMETIC = (
     dt.f64, dt.f32, dt.f16, dt.bf16, dt.i64, dt.i32, dt.i16, dt.i8, dt.u64, dt.u32, dt.u16, dt.u8,
@@ -93,11 +95,16 @@ def union(types: Types) -> tuple[Any, ...]:
     return tuple(dims)
 
 
-def require_dim(t: ValueType, dim: Any, op: str) -> None:
+def require_dim(t: ValueType, dim: Any, op: str, scope: Scope) -> None:
     """The dimension a reduction names must be there."""
     if dim not in t.dims:
         have = f"it has [{names(t.dims)}]" if t.dims else "it is a scalar"
         hint = f"name one of its dimensions: {names(t.dims)}" if t.dims else "there is nothing to reduce"
+        if dim in scope.index_dims:
+            hint = (
+                f"a tile of 1 makes {dim} a batch, of which a workgroup has one, in no value's shape: leave the "
+                f"operation out, or name the tile: wd.WorkgroupConstraint({dim}, B{dim}, <axis>), subs={{B{dim}: 1}}"
+            )
         raise TraceError(f"{op}: the value has no dimension {dim}; {have}", hint=hint)
 
 
@@ -155,7 +162,7 @@ def _without(t: ValueType, dim: Any) -> tuple[Any, ...]:
 
 def _reduction(op: str, allowed: str, result: DType | None = None) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-        require_dim(types[0], attrs["dim"], op)
+        require_dim(types[0], attrs["dim"], op, scope)
         require_kind(types[0].dtype, allowed, op)
         return ValueType(_without(types[0], attrs["dim"]), result or types[0].dtype)
 
@@ -164,7 +171,7 @@ def _reduction(op: str, allowed: str, result: DType | None = None) -> Rule:
 
 def _along(op: str, allowed: str) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-        require_dim(types[0], attrs["dim"], op)
+        require_dim(types[0], attrs["dim"], op, scope)
         require_kind(types[0].dtype, allowed, op)
         return types[0]
 
@@ -538,7 +545,7 @@ def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 
 def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     dim, new = attrs["dim"], attrs["new"]
-    require_dim(types[0], dim, "extract")
+    require_dim(types[0], dim, "extract", scope)
     if len(types) > 1 and (types[1].dtype is not dt.i32 or types[1].dims):
         each = f"; for each element its own, wd.shuffle(x, index, dim={dim})" if types[1].dims else ""
         raise TraceError(f"extract: the start is {types[1]}", hint=f"a whole number or a single i32 value{each}")
@@ -550,7 +557,7 @@ def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 
 def _shuffle(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     value, index, dim = types[0], types[1], attrs["dim"]
-    require_dim(value, dim, "shuffle")
+    require_dim(value, dim, "shuffle", scope)
     if index.dtype is not dt.i32:
         raise TraceError(f"shuffle: the index is {index.dtype}", hint="wd.cast(index, wd.i32)")
     if set(index.dims) <= set(value.dims):
@@ -583,7 +590,7 @@ def _combine(op: str, keeps: bool) -> Rule:
     def rule(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType | tuple[ValueType, ...]:
         found = []
         for i, (t, last) in enumerate(zip(types, attrs["body"].yields)):
-            require_dim(t, attrs["dim"], op)
+            require_dim(t, attrs["dim"], op, scope)
             require_kind(t.dtype, "float int bool", op)
             if last.type != ValueType((), t.dtype):
                 what = f"{last.type} as value {i}" if len(types) > 1 else last.type
@@ -598,7 +605,7 @@ def _combine(op: str, keeps: bool) -> Rule:
 
 
 def _topk(types: Types, attrs: dict[str, Any], scope: Scope) -> tuple[ValueType, ...]:
-    require_dim(types[0], attrs["dim"], "topk")
+    require_dim(types[0], attrs["dim"], "topk", scope)
     require_kind(types[0].dtype, "float int", "topk")
     k = attrs["k"]
     if k in types[0].dims:
@@ -784,9 +791,10 @@ _add("any", "any(x, dim)", "project", _reduction("any", "bool"), "Whether one al
 _add("all", "all(x, dim)", "project", _reduction("all", "bool"), "Whether all along `dim` hold.")
 _add("reduce", "reduce(x, combine, identity, dim)", "project", _combine("reduce", False),
      "Reduces along `dim` with an associative, commutative function and its identity.")  # fmt: skip
-_add("scan", "scan(x, combine, identity, dim)", "family", _combine("scan", True),
+_add("scan", "scan(x, combine, identity, dim, reverse=False)", "family", _combine("scan", True),
      "Running reduction along `dim` (inclusive) with an associative function and its identity.")  # fmt: skip
-_add("cumsum", "cumsum(x, dim)", "family", _along("cumsum", _NUMBER), "Running sum along `dim`, inclusive.")
+_add("cumsum", "cumsum(x, dim, reverse=False)", "family", _along("cumsum", _NUMBER),
+     "Running sum along `dim`, inclusive.")  # fmt: skip
 _add("sort", "sort(x, dim, descending=False)", "family", _along("sort", _NUMBER),
      "Sorts along `dim`; NaN comes last in ascending order.")  # fmt: skip
 _add("topk", "topk(x, k, dim)", "family", _topk,

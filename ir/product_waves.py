@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, factors
 from wavedsl.ir.mma_dims import product_dims
-from wavedsl.ir.register_file import ADDRESSES, compute_room, held_words, staged_reads, tile_bytes, wave_room
+from wavedsl.ir.register_file import (
+    ADDRESSES,
+    VECTORS,
+    compute_room,
+    held_words,
+    staged_reads,
+    tile_bytes,
+    wave_room,
+    worked_words,
+)
 from wavedsl.ir.target import VECTOR_BYTES, Target
 
 if TYPE_CHECKING:
@@ -61,7 +70,7 @@ class _Way:
     shares: Mapping[Any, Share]
     waves: int
     full: bool
-    """Whether values alone are more than a wave has registers."""
+    """Whether values alone are more than a wave has registers, or than vector instructions reach."""
     lack: int
     """Registers of a lane that it has too few for values, what products read next, and addresses."""
     clocks: float
@@ -107,11 +116,13 @@ def other_ways(
 
 
 def registers_lack(graph: Graph, partition: Partition, target: Target) -> bool:
-    """Whether values alone are more than a wave has registers."""
+    """Whether values alone are more than a wave has registers, or those of loops more than vector instructions can
+    name."""
     products = list(_products(graph.region, partition, 1))
     shares = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
     work = _Work(graph, partition, products, target)
-    return bool(products) and work.held(shares, whole=True) > wave_room(target, partition.waves)
+    room = wave_room(target, partition.waves)
+    return bool(products) and (work.held(shares, whole=True) > room or work.crowded(shares, room))
 
 
 def _products(region: Region, partition: Partition, trips: int) -> Iterator[tuple[Node, int]]:
@@ -200,10 +211,18 @@ class _Work:
         waves = {d: s.wave for d, s in shares.items()}
         return held_words(self.graph, waves, self.target, self.fetched, whole)
 
+    def crowded(self, shares: Mapping[Any, Share], room: int) -> bool:
+        """Whether what vector instructions of loops compute with is more than they can name, where a wave has more."""
+        most = VECTORS - ADDRESSES
+        if room <= VECTORS or self.held(shares) <= most:
+            return False
+        return worked_words(self.graph, {d: s.wave for d, s in shares.items()}, self.target) > most
+
     def way(self, shares: Mapping[Any, Share], waves: int, whole: bool = False) -> _Way:
         held, room = self.held(shares, whole), compute_room(self.target, waves)
         needed = held + ADDRESSES + max(self._fragments(n, shares) for n, _ in self.products)
-        return _Way(shares, waves, held > room, max(0, needed - room), self._clocks(shares, waves))
+        full = held > room or self.crowded(shares, room)
+        return _Way(shares, waves, full, max(0, needed - room), self._clocks(shares, waves))
 
     def _fragments(self, n: Node, shares: Mapping[Any, Share]) -> int:
         """Registers of what one step along K reads of shared memory."""

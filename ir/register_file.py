@@ -22,6 +22,8 @@ from wavedsl.ir.views import is_tile
 LANE_REGISTERS = 512
 """Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
 whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
+VECTORS = 256
+"""Registers that a vector instruction can name; what is beyond them on CDNA, matrix instructions alone compute in."""
 FETCHED = 48
 """Registers that operands outside of loops take which waves fetch themselves, where all of them are too many
 (`late_fetches`)."""
@@ -36,6 +38,8 @@ LESS_PER_WAVE = (
 """What helps where values do not fit: the compiler has shared among waves what it may."""
 UNHELD = ("fill", "constant", "index", "size", "tile_start", "tile_stop")
 """What is made where it is used."""
+PASSED = ("result", "carry")
+"""What names a value that a loop has made, or carries."""
 ATOM = 16
 """Elements of a dimension that a matrix instruction covers at least: a wave that has fewer holds padding."""
 
@@ -60,13 +64,23 @@ def held_words(
     return _Held(graph, waves, target, fetched, whole).most(graph.region, ())
 
 
+def worked_words(graph: Graph, waves: Mapping[Any, int], target: Target) -> int:
+    """The same of the values that loops compute with other instructions than products, in loops."""
+    loops = [n.attrs["body"] for n in graph.all_nodes() if n.op in ("iterate", "repeat")]
+    worked = {x.id for body in loops for n in body.nodes if n.op not in (*PRODUCTS, *REGIONS, *PASSED)
+              for x in (n, *n.inputs)}  # fmt: skip
+    held = _Held(graph, waves, target, (), False, worked)
+    return max((held.most(body, ()) for body in loops), default=0)
+
+
 class _Held:
-    """The walk over a graph."""
+    """The walk over a graph. `counted`: the only values that count, or all."""
 
     def __init__(
-        self, graph: Graph, waves: Mapping[Any, int], target: Target, fetched: Collection[int], whole: bool
-    ):
-        self.waves, self.target, self.fetched, self.whole = waves, target, fetched, whole
+        self, graph: Graph, waves: Mapping[Any, int], target: Target, fetched: Collection[int], whole: bool,
+        counted: Collection[int] | None = None,
+    ):  # fmt: skip
+        self.waves, self.target, self.fetched, self.whole, self.counted = waves, target, fetched, whole, counted
         self.products = {d for n in graph.all_nodes() if n.op in PRODUCTS for d in n.dims}
         self.known: dict[int, int] = {}
         self.parts: dict[int, bool] = {}
@@ -75,7 +89,7 @@ class _Held:
         """Registers of a value."""
         found = self.known.get(n.id)
         if found is None:
-            if n.op in REGIONS or self.by_parts(n):
+            if n.op in REGIONS or self.by_parts(n) or (self.counted is not None and n.id not in self.counted):
                 found = 0
             else:
                 found = sum(map(self.of_type, n.type if isinstance(n.type, tuple) else (n.type,)))
@@ -90,7 +104,7 @@ class _Held:
             elif n.op in UNHELD:
                 found = True
             else:
-                plain = n.op in ROWS and ROWS[n.op].index_rule in ("same", "lift") and n.op not in ("result", "carry")
+                plain = n.op in ROWS and ROWS[n.op].index_rule in ("same", "lift") and n.op not in PASSED
                 found = plain and all(map(self.by_parts, n.inputs))
             self.parts[n.id] = found
         return self.parts[n.id]
@@ -153,4 +167,4 @@ def tile_bytes(n: Node, tiles: Mapping[Any, int]) -> int:
     return prod(tiles[d] for d in n.dims) * n.dtype.bits // 8
 
 
-__all__ = ["compute_room", "held_words", "staged_reads", "tile_bytes", "wave_room"]
+__all__ = ["compute_room", "held_words", "staged_reads", "tile_bytes", "wave_room", "worked_words"]

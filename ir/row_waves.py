@@ -1,9 +1,10 @@
 """Rows that are long for one wave: the waves that share them, where the user has not said.
 
 In: the dimensions of a kernel without matrix instructions, cut as the constraints say, each wave with all of a row.
-Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, until no
-lane has more than `LANE_WORDS` words of a value. Waves that share a row join their sums through shared memory, which is
-cheap beside registers that spill; a product's waves are chosen elsewhere (`partition.py`).
+Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, then along
+the rows of what is large by several dimensions, until no lane has more than `LANE_WORDS` words of a value. Waves that
+share a row join their sums through shared memory, which is cheap beside registers that spill; a product's waves are
+chosen elsewhere (`partition.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.graph import Graph, Node, ValueType
+from wavedsl.ir.ops import MADE_ANYWHERE
 from wavedsl.ir.target import Target
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ LANE_WORDS = 32
 room for some such values in the 128 registers that a lane has in a workgroup of 16 waves (AMD) or warps."""
 LEAST_VECTOR = 4
 """Elements of a row that each lane keeps at least: one load of 16 bytes of f32."""
+LEAST_ROWS = 8
+"""Rows of a value of several dimensions that each wave keeps at least."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,16 @@ def share_rows(
     `kept`: dimensions that stay as they are. `limit`: waves of a workgroup. Raises RegisterPressureError for a value
     beyond a lane's registers."""
     lanes = target.wave_size
-    follow = {s for d in dims for s in getattr(d, "free_symbols", ()) if s != d}
-    kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     types = list(_types(graph))
+    held = {d for _, t in types for d in t.dims}
+    follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
+    kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     waves = given = prod(p.waves for p in dims.values())
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
-        free = [d for d in widest.type.dims if d in dims and d not in kept and _halves(dims[d], lanes)]
+        open_dims = [d for d in widest.type.dims if d in dims and d not in kept]
+        free = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
+        # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together.
+        free = free or [d for d in open_dims if d != widest.type.dims[-1] and _halves(dims[d], LEAST_ROWS)]
         if not free:
             break
         d = max(free, key=lambda d: (dims[d].axis is not None, dims[d].wave))
@@ -64,7 +72,7 @@ def share_rows(
 def _types(graph: Graph) -> Iterable[tuple[Node, ValueType]]:
     """Values in registers, with the nodes that make them."""
     for n in graph.all_nodes():
-        if n.op not in ("fill", "constant", "index"):  # these are made where they are used
+        if n.op not in MADE_ANYWHERE:
             for t in n.type if isinstance(n.type, tuple) else (n.type,):
                 if t is not None:
                     yield n, t
@@ -81,11 +89,11 @@ def _widest(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan]
     return best
 
 
-def _halves(plan: DimPlan, lanes: int) -> bool:
-    """Whether twice as many waves can share a dimension."""
+def _halves(plan: DimPlan, least: int) -> bool:
+    """Whether twice as many waves can share a dimension, each with `least` elements of a row."""
     if plan.axis is not None:
         return plan.wave % 2 == 0
-    if plan.wave < 2 * LEAST_VECTOR * lanes:
+    if plan.wave < 2 * least:
         return False
     return plan.role != "loop" or plan.wave % 2 == 0  # a trip has the elements that the user says
 

@@ -334,8 +334,8 @@ class _Cut(Edit):
         self.dims |= {self.part: parts, self.all: parts}
         self.constraints = [
             *graph.constraints,
-            WorkgroupConstraint(self.part, 1, axis, graph.loc),
-            TilingConstraint(self.all, 1, graph.loc),
+            WorkgroupConstraint(self.part, 1, axis, loc=graph.loc),
+            TilingConstraint(self.all, 1, loc=graph.loc),
         ]
 
     def made(self) -> Split:

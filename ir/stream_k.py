@@ -194,7 +194,7 @@ class _Stream(Turns):
         new = [self.worker, self.turn, *members]
         arguments: list[Argument] = []
         if deal.shares:
-            constraints.append(TilingConstraint(self.all, 1, old.loc))
+            constraints.append(TilingConstraint(self.all, 1, loc=old.loc))
             new.append(self.all)
             dynamic = next((d.extent for d in self.apart if not isinstance(d.extent, int)), None)
             many = sympy.prod(d.dim for d in self.apart if not isinstance(d.extent, int))

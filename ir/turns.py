@@ -130,13 +130,13 @@ class Turns(Edit):
         axis = min(d.axis for d in self.tiled if d.axis is not None)
         taken = {d.dim for d in self.tiled}
         members = sorted((member for member, _ in self.together.values()), key=lambda d: MEMBERS.index(str(d)))
-        found: list[Any] = [WorkgroupConstraint(d, 1, 0, self.old.loc) for d in members]  # neighbours in the launch
-        found.append(WorkgroupConstraint(self.worker, 1, 0 if members else axis, self.old.loc))
+        found: list[Any] = [WorkgroupConstraint(d, 1, 0, loc=self.old.loc) for d in members]  # neighbours in the launch
+        found.append(WorkgroupConstraint(self.worker, 1, 0 if members else axis, loc=self.old.loc))
         for c in self.old.constraints:
             if isinstance(c, WorkgroupConstraint) and c.dim in taken:
-                c = TurnConstraint(c.dim, c.tile, c.loc, c.axis)
+                c = TurnConstraint(c.dim, c.tile, c.axis, loc=c.loc)
             found.append(c)
-        return [*found, TilingConstraint(self.turn, 1, self.old.loc)]
+        return [*found, TilingConstraint(self.turn, 1, loc=self.old.loc)]
 
     # --- numbers
 

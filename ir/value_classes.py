@@ -8,6 +8,7 @@ from __future__ import annotations
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType, addend, initial_values, next_values
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
+from wavedsl.ir.views import index_positions, is_tile
 
 
 class Classes:
@@ -116,6 +117,26 @@ def waits_for_other(c: int, members: dict[int, list[Node]], classes: Classes, ch
     """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
     found = [r for n in members[c] if (r := reduction(n)) is not None]
     return any(classes.find(r.inputs[0].id) not in chosen for r in found)
+
+
+def led(graph: Graph, classes: Classes) -> dict[int, int]:
+    """Classes of indices of gathers, scatters and atomics that nothing else reads → the classes of what these move:
+    indices are computed, or loaded, where the elements go, which an exchange would cost more than."""
+    found: dict[int, int] = {}
+    barred: set[int] = set()
+    for n in graph.all_nodes():
+        indices = index_positions(n)
+        if indices and n.op in ("read", "write") and is_tile(graph, n):
+            continue  # no element's own index is computed
+        value = n if n.op == "read" else n.inputs[0] if n.inputs else n
+        for position, x in enumerate(n.inputs):
+            c = classes.find(x.id)
+            if position in indices:
+                if set(x.dims) == set(value.dims):
+                    found.setdefault(c, classes.find(value.id))
+            elif n.op not in REGIONS and (n.type is None or classes.find(n.id) != c):
+                barred.add(c)
+    return {c: value for c, value in found.items() if c not in barred and value != c}
 
 
 def reduction(n: Node) -> Node | None:

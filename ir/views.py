@@ -152,6 +152,12 @@ def view_dims(graph: Graph, n: Node) -> tuple[Any, ...]:
     return tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in dims)
 
 
+def index_positions(n: Node) -> set[int]:
+    """The operands of a read, write or atomic that are indices."""
+    mapping: ResolvedMapping | None = n.attrs.get("mapping")
+    return set() if mapping is None else {c for c in mapping.coords if isinstance(c, int)}
+
+
 def is_tile(graph: Graph, n: Node) -> bool:
     """Whether a read or write moves a plain tile, with a mapping or without."""
     return placement(graph, n) is not None
@@ -177,7 +183,7 @@ def only_placing(graph: Graph) -> set[int]:
         inputs = list(n.inputs)
         placed = placement(graph, n) if n.op in ("read", "write") and n.attrs.get("mapping") is not None else None
         if placed is not None:
-            indices = {c for c in n.attrs["mapping"].coords if isinstance(c, int)}
+            indices = index_positions(n)
             inputs = [x for i, x in enumerate(inputs) if i not in indices] + placed.numbers()
         needed |= {x.id for x in inputs}
     return found

@@ -93,10 +93,13 @@ def _split(items: Any, owner: str) -> tuple[tuple[Any, ...], DType]:
 def _dims(items: tuple[Any, ...], owner: str) -> tuple[Any, ...]:
     for item in items:
         if not is_dim(item):
+            alone = isinstance(item, tuple) and len(item) == 1 and is_dim(item[0])
             raise TraceError(
                 f"{owner}[…]: {item!r} is not a dimension",
                 here(calls=False),
-                hint="dimensions are symbols (M = wd.sym.M) or expressions over them",
+                hint=f"wd.symbols gives a tuple; a single symbol is {item[0]} = wd.sym.{item[0]}"
+                if alone
+                else "dimensions are symbols (M = wd.sym.M) or expressions over them",
             )
     dims = tuple(normalise(item) for item in items)
     for i, dim in enumerate(dims):

@@ -7,7 +7,7 @@ runs until its last value does not hold.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -208,9 +208,11 @@ def exit_if(b: Builder, condition: Any) -> None:
     b.regions.append(region)
 
 
-def combining(b: Builder, op: str, x: Any, function: Any, identity: Any, dim: Any) -> Any:
+def combining(
+    b: Builder, op: str, x: Any, function: Any, identity: Any, dim: Any, more: Mapping[str, Any] | None = None
+) -> Any:
     """`reduce` and `scan`: traces the combining function on two scalars, or on two tuples of them where `x` is a tuple
-    of values, which are then combined together."""
+    of values, which are then combined together. `more`: further attributes of the node."""
     loc = here()
     several = isinstance(x, (tuple, list))
     nodes = [b.node_of(v, op, loc) for v in (x if several else [x])]
@@ -246,7 +248,7 @@ def combining(b: Builder, op: str, x: Any, function: Any, identity: Any, dim: An
     region = Region(loc=loc)
     elements = [ValueType((), n.dtype) for n in nodes]
     numbers = tuple(python_number(number, n.dtype, op, loc) for number, n in zip(identities, nodes))
-    attrs = {"dim": b.dim(dim, op), "identity": numbers if several else numbers[0], "body": region}
+    attrs = {"dim": b.dim(dim, op), "identity": numbers if several else numbers[0], "body": region, **(more or {})}
     outer, b.combining = b.combining, op
     try:
         spots = [(name, loc) for name in names_of for _ in nodes]

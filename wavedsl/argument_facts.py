@@ -29,6 +29,8 @@ def describe_arguments(
     params: list[Param] = []
     offset = 0
     hidden_sources: dict[str, str] = {}  # what the kernel asks for → where a launch finds it
+    dense: dict[tuple[Any, ...], str] = {}  # the inner dimensions of arrays that launches make → the first's stride
+    same: dict[str, str] = {}  # what the kernel asks for → what is the same number
 
     def add(name: str, kind: str, dtype: Any, size: int, source: str = "", how: str = "") -> None:
         nonlocal offset
@@ -52,7 +54,13 @@ def describe_arguments(
         for d, n in zip(a.dims, extents):
             if n is None:
                 hidden_sources[f"extent {d}"] = f"extent {with_numbers(d, dims)}"
-        hidden_sources |= {f"stride {a.name}[{i}]": f"stride {a.name}[{i}]" for i, s in enumerate(strides) if s is None}
+        for i, s in enumerate(strides):
+            wanted = f"stride {a.name}[{i}]"
+            first = dense.setdefault(tuple(a.dims[i + 1 :]), wanted) if a.hidden else wanted
+            if s is None and first == wanted:
+                hidden_sources[wanted] = wanted
+            elif s is None:
+                same[wanted] = first
     # A symbol that is no array's own extent, such as N of [M, 2 * N], has one as a dimension of parts of arrays.
     alone = {s for a in graph.arguments for d in a.dims for s in d.free_symbols if dims.get(s) is DYNAMIC}
     hidden_sources |= {f"extent {s}": f"extent {s}" for s in sorted(alone, key=str)}
@@ -63,6 +71,7 @@ def describe_arguments(
     for wanted, source in hidden_sources.items():
         hidden[wanted] = len(params)
         add("_" + wanted.replace(" ", "_").replace("[", "_").replace("]", ""), "scalar", ALL["i32"], 4, source)
+    hidden |= {wanted: hidden[first] for wanted, first in same.items()}
     return arrays, params, hidden
 
 

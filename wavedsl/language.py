@@ -297,9 +297,9 @@ def all(x: Any, dim: Any = None) -> Value:
     return _one_by_one("all", x, dim)
 
 
-def cumsum(x: Any, dim: Any = None) -> Value:
-    """Running sum along `dim`, each element included in its own."""
-    return _along("cumsum", x, dim)
+def cumsum(x: Any, dim: Any = None, reverse: bool = False) -> Value:
+    """Running sum along `dim`, each element included in its own. `reverse`: from the end, of what follows."""
+    return _along("cumsum", x, dim, **({"reverse": True} if reverse else {}))
 
 
 def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:
@@ -335,15 +335,20 @@ def reduce(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any =
     return branches.combining(current("reduce"), "reduce", x, combine, identity, dim)
 
 
-def scan(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None) -> Any:
+def scan(
+    x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None, reverse: bool = False
+) -> Any:
     """Running reduction along `dim` (each element included) with an associative function and its identity.
 
     Of a tuple of values, tuples of elements are combined together, the earlier one first. A linear recurrence,
     h[t] = a[t] h[t - 1] + b[t], is the second value of
 
         wd.scan((a, b), lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (1.0, 0.0), dim=T)
+
+    `reverse`: from the end, where the later element comes first. So with it, the same function of (a, b) gives
+    h[t] = a[t] h[t + 1] + b[t], which gradients of recurrences are, and discounted sums.
     """
-    return branches.combining(current("scan"), "scan", x, combine, identity, dim)
+    return branches.combining(current("scan"), "scan", x, combine, identity, dim, {"reverse": True} if reverse else {})
 
 
 def broadcast(x: Any, *dims: Any) -> Value:

@@ -23,6 +23,8 @@ from wavedsl.ir.register_file import LESS_PER_WAVE
 MAX_BUNDLE = {"v": 128, "a": 256, "s": 16}
 """Widest bundle that coalescing may make: wider ones are hard to place."""
 SGPRS = 102
+_WIDE = 4
+"""Registers of a descriptor."""
 _FILE_SIZE = {"v": 256, "a": 256, "s": 128}
 """Registers that an instruction can name, those of the scalar file that have a meaning among them."""
 
@@ -81,13 +83,13 @@ def _coalesce(
     """Merge the bundles of both sides of every hint, inner loops first."""
     hints: list[tuple[int, int, int, Ref, Ref, bool]] = []
     for number, block in enumerate(program.blocks):
-        point = 2 * liveness.starts[number]
-        for inst in block.insts:
+        for point, inst in enumerate(block.insts, liveness.starts[number]):
             if inst.hint is not None:
                 dst, src = inst.hint
+                if dst.reg.n != src.reg.n and (dst.reg.id in program.apart or src.reg.id in program.apart):
+                    continue
                 if dst.reg.id >= 0 and src.reg.id >= 0 and dst.reg.cls == src.reg.cls:
-                    hints.append((-block.depth, len(hints), point, dst, src, inst.early))
-            point += 2
+                    hints.append((-block.depth, len(hints), 2 * point, dst, src, inst.early))
     hints.sort(key=lambda h: (h[0], h[1]))
     fixed = [bundle for bundle in bundles if bundle is not None and bundle.at >= 0]
     for _, _, point, dst, src, early in hints:
@@ -214,41 +216,71 @@ def _place(bundles: list[Bundle], limits: dict[str, int]) -> dict[str, int]:
         else:
             _assign(bundle, FILE_BASE[bundle.members[0][0].cls] + bundle.residue)
     order.sort(key=lambda o: o[:3])
-    for size, _, _, bundle in order:
+    fixed = taken["s"].copy()
+    for _, _, _, bundle in order:
         cls = bundle.members[0][0].cls
-        rows = taken[cls]
+        if cls not in taken:
+            continue
         limit = SGPRS if cls == "s" else limits[cls]
-        live = bundle.live
-        n = -size
-        place = -1
-        if cls == "s" and n == 2 and bundle.modulus == 2 and bundle.residue == 0 and _only_masks(bundle):
-            if not (rows[VCC - S_BASE] & live[0] or rows[VCC - S_BASE + 1] & live[1]):
-                place = VCC - S_BASE
+        place = _first_fit(bundle, taken[cls], limit)
+        if place < 0 and cls == "s":
+            scalars = _longest_first([b for _, _, _, b in order if b.members[0][0].cls == "s"], fixed, limit)
+            if scalars:
+                top["s"] = max(top["s"], scalars)
+                del taken["s"]
+                continue
         if place < 0:
-            step = bundle.modulus
-            if n == 1:
-                bits = live[0]
-                for base in range(bundle.residue, limit, step):
-                    if not rows[base] & bits:
-                        place = base
-                        break
-            else:
-                base = bundle.residue
-                while base + n <= limit:
-                    k = n - 1
-                    while k >= 0 and not rows[base + k] & live[k]:
-                        k -= 1
-                    if k < 0:
-                        place = base
-                        break
-                    base += step
-            if place < 0:
-                raise Pressure(cls, bundle, limit, bundles)
-            top[cls] = max(top[cls], place + n)
-        for k in range(n):
-            rows[place + k] |= live[k]
+            raise Pressure(cls, bundle, limit, bundles)
+        if place < limit:
+            top[cls] = max(top[cls], place + len(bundle.live))
         _assign(bundle, FILE_BASE[cls] + place)
     return top
+
+
+def _longest_first(bundles: list[Bundle], taken: list[int], limit: int) -> int:
+    """Another order for scalars: descriptors first, then what lives longest. By first points, pairs that come and go
+    leave no register to what is live throughout. Returns the highest register + 1, or 0 where that order has no place
+    for all, either."""
+    order = sorted(bundles, key=lambda b: (len(b.live) < _WIDE, -sum(bits.bit_count() for bits in b.live)))
+    places = [_first_fit(bundle, taken, limit) for bundle in order]
+    if min(places) < 0:
+        return 0
+    for bundle, place in zip(order, places):
+        _assign(bundle, FILE_BASE["s"] + place)
+    return max((place + len(bundle.live) for bundle, place in zip(order, places) if place < limit), default=0)
+
+
+def _first_fit(bundle: Bundle, rows: list[int], limit: int) -> int:
+    """The lowest place below `limit` where a bundle meets nothing, or vcc; -1: none. `rows`: points at which each
+    register of the file is taken, which then are the bundle's, too."""
+    live, n = bundle.live, len(bundle.live)
+    place = -1
+    if n == 2 and bundle.members[0][0].cls == "s" and bundle.modulus == 2 and bundle.residue == 0:
+        vcc = VCC - S_BASE
+        if _only_masks(bundle) and not (rows[vcc] & live[0] or rows[vcc + 1] & live[1]):
+            place = vcc
+    if place < 0:
+        step = bundle.modulus
+        if n == 1:
+            bits = live[0]
+            for base in range(bundle.residue, limit, step):
+                if not rows[base] & bits:
+                    place = base
+                    break
+        else:
+            base = bundle.residue
+            while base + n <= limit:
+                k = n - 1
+                while k >= 0 and not rows[base + k] & live[k]:
+                    k -= 1
+                if k < 0:
+                    place = base
+                    break
+                base += step
+    if place >= 0:
+        for k in range(n):
+            rows[place + k] |= live[k]
+    return place
 
 
 def _only_masks(bundle: Bundle) -> bool:

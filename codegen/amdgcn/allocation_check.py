@@ -400,19 +400,23 @@ def _lane(inst: Inst) -> int | None:
 def _kept(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:
     dst, src = inst.ops
     home = (inst.mods or {})["home"]
-    place = home.at if home.__class__ is Ref else _SCRATCH + home
+    if home.__class__ is tuple:
+        places = [_LANE + (register.at << 6) + lane for register, lane in home]
+    else:
+        place = home.at if home.__class__ is Ref else _SCRATCH + home
+        places = list(range(place, place + dst.n))
     first, second = facts.symbol(dst), facts.symbol(src)
-    if any(not state.get(place + k) >> (second + k) & 1 for k in range(src.n)):
+    if any(not state.get(place) >> (second + k) & 1 for k, place in enumerate(places)):
         complaints.append(f"{src} is kept for {dst} in a place that does not hold it")
     _forget(dst, state, facts)
     _written(dst, state, facts)
-    for k in range(dst.n):
-        held = state.get(place + k) | facts.bits[first + k]
-        if home.__class__ is Ref:
-            state.regs[place + k] = held
-            _at_home(held, place + k, facts)
+    for k, place in enumerate(places):
+        held = state.get(place) | facts.bits[first + k]
+        if place < UNITS:
+            state.regs[place] = held
+            _at_home(held, place, facts)
         else:
-            _keep(state, place + k, held, facts)
+            _keep(state, place, held, facts)
 
 
 def _again(inst: Inst, state: _State, facts: _Facts, complaints: list[str]) -> None:

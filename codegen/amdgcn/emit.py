@@ -43,9 +43,6 @@ _SPARE = 64
 """Vector registers that should stay free of accumulators when some of these must leave."""
 _MORE = (8, 32)
 """Accumulators that move in further rounds beside as many registers as are missing; then all do."""
-_BATCH = 12
-"""Scalar words spilled at a time."""
-MAX_SPILLED = 256
 
 
 @dataclass
@@ -138,7 +135,7 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
             remember(program)
             explain_spill(program, live, failure.cls, failure.limit, failure.bundles)
             if failure.cls == "s":
-                if scalars.words < MAX_SPILLED and scalars.some(live, _BATCH):
+                if scalars.part(live, failure) or scalars.relieve(live, failure):
                     continue
                 raise pressure_error(program, live, failure) from None
             if failure.cls == "v" and room:

@@ -146,7 +146,7 @@ COPY = "copy"
 
 KEPT = "kept"
 """Row of `kept dst, src`: a copy between tuples that were spilled to one place. It stands for no instruction; `mods`
-has the place (`home`: a `Ref`, or the number of a scratch word)."""
+has the place (`home`: a `Ref`, the number of a scratch word, or a vector register and lane for every word)."""
 SCRATCH_BASE = "scratch base"
 """Name of the scalar register that scratch instructions of gfx90a address by; it must not be spilled itself."""
 SCALAR_HOME = "spilled scalars"
@@ -216,6 +216,8 @@ class Program:
     """A scalar register that holds 0, where scratch instructions need an address; set when scratch was asked for."""
     original: list[list[tuple[Any, tuple[Any, ...], Any]]] | None = None
     """(row, operands, modifiers) of every instruction as selected, block by block; kept when spilling begins."""
+    apart: set[int] = field(default_factory=set)
+    """Ids of tuples that copies do not lay over narrower or wider ones: bundles of them found no place."""
 
     def number_predecessors(self) -> None:
         """Fill `preds` of every block from `succs`."""

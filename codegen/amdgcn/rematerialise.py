@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
-from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
+from wavedsl.codegen.amdgcn.spill_rewrite import moved_to, substitute, temporary
 
 _NEAR = 8
 """Instructions for which a value that was made again is kept for the next reader."""
@@ -169,20 +168,9 @@ def make_again(program: Program, rows: Rows, chosen: Iterable[Candidate]) -> Non
                     recent[key] = (made, len(out))
                 fresh[key] = recent[key][0]
             if fresh:
-                _use(inst, fresh)
+                substitute(inst, moved_to({key: (reg, 0) for key, reg in fresh.items()}))
             out.append(inst)
         block.insts = out
-
-
-def _use(inst: Inst, fresh: dict[int, Reg]) -> None:
-    def moved(operand: Any) -> Any:
-        if operand.__class__ is Ref and operand.reg.id in fresh:
-            return Ref(fresh[operand.reg.id], operand.start, operand.n)
-        if operand.__class__ is isa.Src and operand.value.__class__ is Ref:
-            return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
-        return operand
-
-    substitute(inst, moved)
 
 
 def _gone(maker: Inst) -> Inst:

@@ -174,6 +174,9 @@ def _binary64(s: Selector, op: Op) -> None:
                 s.emit(s.rows.named(roles.SCALAR[name]), dst.part(k), x[k], y[k])
             else:
                 s.valu(s.rows.named(roles.VECTOR[name]), dst.part(k), x[k], y[k], True)
+    elif uniform and name == "max_s" and b.const == 0:
+        s.emit(s.rows.s_cmp_lt_i32, x[1], 0)
+        s.emit(s.rows.s_cselect_b64, s.result(op, "s"), 0, s.scalar_ref64(a))
     else:
         how = {"min_s": "slt", "max_s": "sgt", "min_u": "ult", "max_u": "ugt"}[name]
         mask = _compare64(s, how, a, b)
@@ -201,12 +204,17 @@ def _mul64(s: Selector, op: Op) -> None:
     if op.results[0].uniform:
         (al, ah), (bl, bh) = s.scalar_words(a), s.scalar_words(b)
         dst = s.new("s", 2)
-        cross = s.stemp(r.s_mul_i32, al, bh)
-        other = s.stemp(r.s_mul_i32, ah, bl)
-        high = s.stemp(r.s_mul_hi_u32, al, bl)
-        total = s.stemp(r.s_add_u32, cross, other)
-        s.emit(r.s_mul_i32, dst.part(0), al, bl)
-        s.emit(r.s_add_u32, dst.part(1), total, high)
+        crossed = [s.stemp(r.s_mul_i32, al, bh)] if _high_word(b) else []
+        if _high_word(a):
+            crossed.append(s.stemp(r.s_mul_i32, ah, bl))
+        total = s.stemp(r.s_add_u32, *crossed) if len(crossed) == 2 else None
+        if not crossed:
+            s.emit(r.s_mul_i32, dst.part(0), al, bl)
+            s.emit(r.s_mul_hi_u32, dst.part(1), al, bl)
+        else:
+            high = s.stemp(r.s_mul_hi_u32, al, bl)
+            s.emit(r.s_mul_i32, dst.part(0), al, bl)
+            s.emit(r.s_add_u32, dst.part(1), total or crossed[0], high)
         s.bind(op, dst)
         return
     (al, ah), (bl, bh) = s.words(a), s.words(b)
@@ -217,6 +225,11 @@ def _mul64(s: Selector, op: Op) -> None:
     s.vop3(r.v_mul_lo_u32, dst.part(0), al, bl)
     s.vop3(r.v_add3_u32, dst.part(1), cross, other, high)
     s.bind(op, dst)
+
+
+def _high_word(v: Value) -> bool:
+    """Whether the high word of a number of 64 bits may be anything but 0."""
+    return v.lo is None or v.hi is None or v.lo < 0 or v.hi >> 32 != 0
 
 
 @lower("zext")

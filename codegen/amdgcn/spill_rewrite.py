@@ -11,7 +11,7 @@ under a partial EXEC save only the lanes they write, which is what a register wo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ class Home:
 
 
 @dataclass(frozen=True)
-class _Recent:
+class Recent:
     """A temporary that may serve the next reader: it holds `words` of its tuple, and begins at register `low`."""
 
     reg: Reg
@@ -42,6 +42,10 @@ class _Recent:
     words: frozenset[int]
     when: int
     """How many instructions there were when it was last used."""
+
+    def serves(self, words: Iterable[int], now: int) -> bool:
+        """Whether who reads these words of the tuple, when there are so many instructions, finds them here."""
+        return self.words.issuperset(words) and now - self.when <= _NEAR
 
 
 def remember(program: Program) -> None:
@@ -68,7 +72,7 @@ def spill(program: Program, rows: Rows, homes: Mapping[int, Home]) -> None:
     """Move the tuples with these ids to their homes."""
     for block in program.blocks:
         out: list[Inst] = []
-        recent: dict[int, _Recent] = {}
+        recent: dict[int, Recent] = {}
         for inst in block.insts:
             if inst.row == KEPT:
                 _kept_home(inst, homes)
@@ -124,7 +128,7 @@ def _rewrite(
     inst: Inst,
     homes: Mapping[int, Home],
     out: list[Inst],
-    recent: dict[int, _Recent],
+    recent: dict[int, Recent],
 ) -> None:
     """Append `inst` on temporaries, with what fills and saves them. `recent`: tuple → its last temporary."""
     touched: dict[int, tuple[Reg, int, int]] = {}
@@ -138,7 +142,7 @@ def _rewrite(
         writes = [r for r in inst.defs if r.reg is reg]
         known = recent.pop(key, None)
         words = {k for r in (*reads, *writes) for k in range(r.start, r.start + r.n)}
-        if known is not None and not writes and words <= known.words and len(out) - known.when <= _NEAR:
+        if known is not None and not writes and known.serves(words, len(out)):
             temporaries[key] = (known.reg, known.low)
             recent[key] = replace(known, when=len(out))
             continue
@@ -147,7 +151,18 @@ def _rewrite(
         temporaries[key] = (made, low)
         for first, n in _runs(reads):
             _transfer(program, rows, Ref(made, first - low, n), homes[key], first, inst, out, load=True)
-        recent[key] = _Recent(made, low, frozenset(words), len(out))
+        recent[key] = Recent(made, low, frozenset(words), len(out))
+
+    writes = [r for r in inst.defs if r.reg.id in temporaries]
+    substitute(inst, moved_to(temporaries))
+    out.append(inst)
+    for ref in writes:
+        reg, low = temporaries[ref.reg.id]
+        _transfer(program, rows, Ref(reg, ref.start - low, ref.n), homes[ref.reg.id], ref.start, inst, out, load=False)
+
+
+def moved_to(temporaries: Mapping[int, tuple[Reg, int]]) -> Callable[[Any], Any]:
+    """What an operand is once its tuple lives in a temporary: tuple → (temporary, which register it begins with)."""
 
     def moved(operand: Any) -> Any:
         if operand.__class__ is Ref and operand.reg.id in temporaries:
@@ -157,12 +172,7 @@ def _rewrite(
             return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
         return operand
 
-    writes = [r for r in inst.defs if r.reg.id in temporaries]
-    substitute(inst, moved)
-    out.append(inst)
-    for ref in writes:
-        reg, low = temporaries[ref.reg.id]
-        _transfer(program, rows, Ref(reg, ref.start - low, ref.n), homes[ref.reg.id], ref.start, inst, out, load=False)
+    return moved
 
 
 def substitute(inst: Inst, moved: Any) -> None:

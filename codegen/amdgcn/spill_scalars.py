@@ -1,22 +1,38 @@
-"""Spills scalar registers to lanes of a vector register when the scalar file is too small.
+"""Spills scalar registers to lanes of vector registers when the scalar file is too small.
 
-In: a `Program` before allocation and its liveness. Out: the same with some scalar tuples kept in lanes: every write
-is followed by v_writelane, every reader gets fresh registers filled by v_readlane just before it. Both ignore EXEC and
-scc.
+In: a `Program` before allocation, its liveness, and the bundles that coalescing made. Out: the same with some bundles
+kept in lanes: every write is followed by v_writelane, every reader gets fresh registers filled by v_readlane just
+before it. Both ignore EXEC and scc. A copy inside a bundle costs nothing: both sides have one home.
+
+As with vectors (`spill_vectors`), the pressure at every point decides who leaves: only what is live where registers
+lack, by accesses (ten times as dear per loop level) per register that it frees there.
+
 A vector register holds 64 words and is cleared at entry, so that its first v_writelane reads something.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from wavedsl.codegen.amdgcn import isa
+import numpy as np
+from wavedsl.codegen.amdgcn.allocate import Bundle, Pressure
 from wavedsl.codegen.amdgcn.liveness import Liveness
-from wavedsl.codegen.amdgcn.machine import GONE, KEPT, SCALAR_HOME, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
+from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCALAR_HOME, SCRATCH_BASE, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
-from wavedsl.codegen.amdgcn.spill_rewrite import substitute, temporary
+from wavedsl.codegen.amdgcn.spill_rewrite import Recent, moved_to, substitute, temporary
+from wavedsl.codegen.amdgcn.spill_vectors import Choices, accesses, near, positive, pressure_of, runs, subtract, weights
 
 LANES = 64
+_SLACK, _MOST_SLACK = 2, 48
+"""Registers below the limit that pressure should reach, since tuples need places of their alignment: so many in the
+first round, twice as many with every round that was not enough."""
+MAX_ROUNDS = 16
+
+Place = tuple[Ref, int]
+"""A vector register and a lane of it."""
 
 
 class Spill:
@@ -28,112 +44,159 @@ class Spill:
         self.home: Ref | None = None
         self.lane = LANES
         self.words = 0
-        self.done: set[int] = set()
+        self.rounds = 0
 
-    def some(self, liveness: Liveness, words: int) -> bool:
-        """Spill at least `words` more words of the cheapest tuples; False when there is nothing left to spill."""
-        chosen = []
-        for reg in self._candidates(liveness):
-            if words <= 0:
+    def relieve(self, live: Liveness, failure: Pressure) -> bool:
+        """Spill bundles until the scalar file has room where it lacked some; False when none is left to spill."""
+        if self.rounds == MAX_ROUNDS:
+            return False
+        slack = min(_MOST_SLACK, _SLACK << self.rounds)
+        self.rounds += 1
+        pressure = _pressure(live, failure)
+        lacking = positive(pressure - failure.limit)
+        if not lacking:  # it fits by numbers, but not by places: some must leave where what found none is live
+            lacking = _anywhere(failure.bundle)
+        most = max(int(pressure[first:stop].max()) for first, stop in runs(lacking))
+        over = pressure - (min(failure.limit, most) - slack)
+        need = positive(over) & lacking
+        homes: dict[int, tuple[Place, ...]] = {}
+        for choice in self._choices(failure.bundles, live, need):
+            if not need:
                 break
-            chosen.append(reg)
-            words -= reg.n
-        self._spill(chosen)
-        return bool(chosen)
+            if choice.helps(need):
+                places = self._places(choice.words)
+                for reg, offset in choice.bundle.members:
+                    homes[reg.id] = places[offset : offset + reg.n]
+                subtract(over, choice.frees)
+                need = positive(over) & lacking
+        self._rewrite_all(homes)
+        return bool(homes)
 
-    def _candidates(self, liveness: Liveness) -> list[Reg]:
-        """Scalar tuples by accesses (ten times as dear per loop level) over the length of their lives."""
-        price: dict[int, int] = {}
-        for block in self.program.blocks:
-            for inst in block.insts:
-                for ref in (*inst.defs, *inst.uses):
-                    if ref.reg.id >= 0 and ref.reg.cls == "s":
-                        price[ref.reg.id] = price.get(ref.reg.id, 0) + ref.n * 10**block.depth
-        out = []
-        for reg in self.program.regs:
-            if reg.cls != "s" or reg.fixed or reg.id in self.done or reg.id not in price or reg.name == SCRATCH_BASE:
+    def part(self, live: Liveness, failure: Pressure) -> bool:
+        """Where scalar registers are enough but lie badly: let what is live beside the bundle without a place be laid
+        over wider tuples no more, if any was. A pair that lives long in front of a descriptor that does not takes
+        one of the few places for four all its life; a copy into the descriptor is cheaper."""
+        if (_pressure(live, failure) > failure.limit).any():
+            return False
+        points = _anywhere(failure.bundle)
+        wide: set[int] = set()
+        for bundle in failure.bundles:
+            members = [reg for reg, _ in bundle.members]
+            if members[0].cls == "s" and bundle.at < 0 and _anywhere(bundle) & points:
+                most = max(reg.n for reg in members)
+                if any(reg.n < most for reg in members):
+                    wide |= {reg.id for reg in members if reg.n == most}
+        self.program.apart |= wide
+        return bool(wide)
+
+    def _choices(self, bundles: list[Bundle], live: Liveness, need: int) -> list[Choices]:
+        """Bundles that free a register at one of these points, the cheapest per register first."""
+        price = weights(self.program)
+        access = accesses(self.program, live, "s")
+        found: list[tuple[float, int, Choices]] = []
+        for bundle in bundles:
+            members = [reg for reg, _ in bundle.members]
+            if bundle.at >= 0 or members[0].cls != "s" or not any(bits & need for bits in bundle.live):
                 continue
-            first = liveness.first[reg.id]
-            length = liveness.live[first].bit_count()
-            if length > 16:
-                out.append((price[reg.id] / (reg.n * length), reg.id, reg))
-        return [reg for _, _, reg in sorted(out, key=lambda x: x[:2])]
+            if any(reg.fixed or reg.origin is not None or reg.name == SCRATCH_BASE for reg in members):
+                continue
+            touched = near(point for reg in members for point in access.get(reg.id, ()))
+            frees = [(bits & ~touched, 1) for bits in bundle.live]
+            gain = sum((bits & need).bit_count() for bits, _ in frees)
+            if gain:
+                cost = sum(price.get(reg.id, 0.0) for reg in members)
+                found.append((cost / gain, members[0].id, Choices(bundle, cost, frees, len(bundle.live))))
+        return [choice for _, _, choice in sorted(found, key=lambda f: f[:2])]
 
-    def _spill(self, chosen: list[Reg]) -> None:
-        """Rewrite all that touch the chosen tuples, tuple by tuple: what fills a temporary for an instruction stands
-        before it, what saves one behind it, those of the first tuple outermost."""
-        touching: dict[int, list[tuple[int, int, Inst]]] = {reg.id: [] for reg in chosen}
-        for b, block in enumerate(self.program.blocks):
-            for i, inst in enumerate(block.insts):
-                if inst.row not in (KEPT, GONE):
-                    for key in dict.fromkeys(r.reg.id for r in (*inst.uses, *inst.defs) if r.reg.id in touching):
-                        touching[key].append((b, i, inst))
-        before: dict[tuple[int, int], list[Inst]] = {}
-        behind: dict[tuple[int, int], list[Inst]] = {}
-        cleared: list[Inst] = []
-        for reg in chosen:
-            self.done.add(reg.id)
-            where = []
-            for _ in range(reg.n):
-                if self.home is None or self.lane == LANES:
-                    cleared.insert(0, self._new_home())
-                assert self.home is not None
-                where.append((self.home, self.lane))
-                self.lane += 1
-            self.words += reg.n
-            for b, i, inst in touching[reg.id]:
-                fills, saves = self._rewrite(inst, reg, where)
-                before.setdefault((b, i), []).extend(fills)
-                behind[b, i] = saves + behind.get((b, i), [])
-        for b, block in enumerate(self.program.blocks):
+    def _places(self, words: int) -> tuple[Place, ...]:
+        found = []
+        for _ in range(words):
+            if self.home is None or self.lane == LANES:
+                reg = Reg(len(self.program.regs), "v", 1, 1, -1, SCALAR_HOME)
+                self.program.regs.append(reg)
+                self.home, self.lane = Ref(reg, 0, 1), 0
+                clear = copy(self.home, 0)
+                clear.added = "setup"
+                self.program.blocks[0].insts.insert(0, clear)
+            found.append((self.home, self.lane))
+            self.lane += 1
+        self.words += words
+        return tuple(found)
+
+    def _rewrite_all(self, homes: dict[int, tuple[Place, ...]]) -> None:
+        for block in self.program.blocks:
             out: list[Inst] = []
-            for i, inst in enumerate(block.insts):
-                out += before.get((b, i), ())
-                out.append(inst)
-                out += behind.get((b, i), ())
+            recent: dict[int, Recent] = {}
+            for inst in block.insts:
+                if inst.row in (KEPT, GONE) or not any(r.reg.id in homes for r in (*inst.uses, *inst.defs)):
+                    out.append(inst)
+                elif inst.row is COPY and (places := _same_places(inst, homes)):
+                    kept = Inst(KEPT, inst.ops, {"home": places}, inst.loc)
+                    kept.uses = tuple(dict.fromkeys(home for home, _ in places))
+                    out.append(kept)
+                    recent.pop(inst.defs[0].reg.id, None)
+                else:
+                    self._rewrite(inst, homes, out, recent)
             block.insts = out
-        self.program.blocks[0].insts[:0] = cleared
 
-    def _new_home(self) -> Inst:
-        """Go on in another vector register; the instruction that clears it."""
-        self.home = Ref(self._reg("v", 1, 1, SCALAR_HOME), 0, 1)
-        clear = copy(self.home, 0)
-        clear.added = "setup"
-        self.lane = 0
-        return clear
+    def _rewrite(
+        self, inst: Inst, homes: dict[int, tuple[Place, ...]], out: list[Inst], recent: dict[int, Recent]
+    ) -> None:
+        """Append an instruction that touches temporaries in place of spilled tuples, between what fills and what saves
+        them. `recent`: tuple → its last temporary."""
+        read, written = _words(inst.uses, homes), _words(inst.defs, homes)
+        fresh: dict[int, tuple[Reg, int]] = {}
 
-    def _reg(self, cls: str, n: int, align: int, name: str) -> Reg:
-        reg = Reg(len(self.program.regs), cls, n, align, -1, name)
-        self.program.regs.append(reg)
-        self.done.add(reg.id)
-        return reg
+        def part(key: int, k: int) -> Ref:
+            made, low = fresh[key]
+            return Ref(made, k - low, 1)
 
-    def _rewrite(self, inst: Inst, reg: Reg, where: list[tuple[Ref, int]]) -> tuple[list[Inst], list[Inst]]:
-        """Let an instruction touch a temporary in place of the tuple; what fills the temporary, and what saves it."""
-        read = [r for r in inst.uses if r.reg is reg]
-        written = [r for r in inst.defs if r.reg is reg]
-        fresh = temporary(self.program, reg, 0, reg.n)
-        fresh.align = reg.align
-        self.done.add(fresh.id)
-        rows = self.rows
-
-        def lane_access(row: Any, ops: tuple[Any, ...], added: str) -> Inst:
-            made = rows.make(row, ops, None, inst.loc)
+        def move(row: Any, ops: tuple[Any, ...], added: str) -> None:
+            made = self.rows.make(row, ops, None, inst.loc)
             made.added = added
-            return made
+            out.append(made)
 
-        def words(refs: list[Ref]) -> list[int]:
-            return sorted({k for r in refs for k in range(r.start, r.start + r.n)})
+        for reg in dict.fromkeys(ref.reg for ref in (*inst.uses, *inst.defs) if ref.reg.id in homes):
+            wanted = [k for key, k in read if key == reg.id]
+            changed = [k for key, k in written if key == reg.id]
+            known = recent.pop(reg.id, None)
+            if known is not None and known.serves(wanted, len(out)) and not changed:
+                fresh[reg.id] = known.reg, known.low
+                recent[reg.id] = replace(known, when=len(out))
+                continue
+            touched = frozenset((*wanted, *changed))
+            low = min(touched) - min(touched) % min(reg.align, 2)
+            made = temporary(self.program, reg, low, max(touched) + 1 - low)
+            fresh[reg.id] = made, low
+            recent[reg.id] = Recent(made, low, touched, len(out))
+            for k in wanted:
+                move(self.rows.v_readlane_b32, (part(reg.id, k), *homes[reg.id][k]), "reload")
+        substitute(inst, moved_to(fresh))
+        out.append(inst)
+        for key, k in written:
+            home, lane = homes[key][k]
+            move(self.rows.v_writelane_b32, (home, part(key, k), lane), "spill")
 
-        def moved(operand: Any) -> Any:
-            if operand.__class__ is Ref and operand.reg is reg:
-                return Ref(fresh, operand.start, operand.n)
-            if operand.__class__ is isa.Src:
-                return isa.Src(moved(operand.value), operand.neg, operand.abs, operand.sext)
-            return operand
 
-        substitute(inst, moved)
-        fills = [lane_access(rows.v_readlane_b32, (Ref(fresh, k, 1), *where[k]), "reload") for k in words(read)]
-        saves = [lane_access(rows.v_writelane_b32, (home, Ref(fresh, k, 1), lane), "spill")
-                 for k in words(written) for home, lane in (where[k],)]  # fmt: skip
-        return fills, saves
+def _pressure(live: Liveness, failure: Pressure) -> np.ndarray:
+    """Live scalar registers at every point."""
+    return pressure_of(failure.bundles, "s", 2 * live.instructions + 2)
+
+
+def _anywhere(bundle: Bundle) -> int:
+    """The points at which any register of a bundle is live."""
+    return reduce(or_, bundle.live)
+
+
+def _words(refs: tuple[Ref, ...], homes: dict[int, tuple[Place, ...]]) -> list[tuple[int, int]]:
+    """(tuple, which register of it) of what these references cover of spilled tuples."""
+    return sorted({(r.reg.id, k) for r in refs if r.reg.id in homes for k in range(r.start, r.start + r.n)})
+
+
+def _same_places(inst: Inst, homes: dict[int, tuple[Place, ...]]) -> tuple[Place, ...]:
+    """Where both sides of a copy live, if that is the same; else nothing."""
+    dst, src = inst.ops
+    if src.__class__ is not Ref or dst.reg.id not in homes or src.reg.id not in homes:
+        return ()
+    own, other = (homes[r.reg.id][r.start : r.start + r.n] for r in (dst, src))
+    return own if own == other else ()

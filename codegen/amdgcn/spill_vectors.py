@@ -133,7 +133,7 @@ class VectorSpill:
             if not points & need & lacking:
                 continue
             cut = 2 * live.starts[c.tail]
-            frees = (points >> cut << cut) & ~_near(access.get(c.reg.id, ()))
+            frees = (points >> cut << cut) & ~near(access.get(c.reg.id, ()))
             if frees & need & lacking:
                 gain = (frees & need).bit_count() * c.reg.n
                 found.append((max(0, c.cost) / gain, c.reg.id, c, frees))
@@ -146,7 +146,7 @@ class VectorSpill:
             if frees & need & lacking:
                 chosen.append(c)
                 freed[c.reg.id] = frees
-                _subtract(left, [(frees, c.reg.n)])
+                subtract(left, [(frees, c.reg.n)])
                 need = positive(left)
         return [(c, freed[c.reg.id]) for c in independent(chosen)]
 
@@ -160,7 +160,7 @@ class VectorSpill:
             left = over.copy()
             cost = float(sum(max(0, c.cost) for c, _ in again[:count]))
             for c, frees in again[:count]:
-                _subtract(left, [(frees, c.reg.n)])
+                subtract(left, [(frees, c.reg.n)])
             cost += _leaving(choices, left, room)
             if cost < most:
                 best, most = count, cost
@@ -172,7 +172,7 @@ class VectorSpill:
         self, bundles: list[Bundle], cls: str, over: np.ndarray, access: dict[int, list[int]]
     ) -> list[Choices]:
         """Bundles that free a register where one is missing, the cheapest per register first."""
-        weight = _weights(self.program)
+        weight = weights(self.program)
         out: list[tuple[float, int, Choices]] = []
         need = positive(over)
         for bundle in bundles:
@@ -182,7 +182,7 @@ class VectorSpill:
             members = [reg for reg, _ in bundle.members]
             if any(reg.fixed or reg.origin is not None or reg.name == SCALAR_HOME for reg in members):
                 continue
-            touched = _near(point for reg in members for point in access.get(reg.id, ()))
+            touched = near(point for reg in members for point in access.get(reg.id, ()))
             frees = [(bits & ~touched, times) for bits, times in _distinct(bundle.live)]
             gain = sum(times * (bits & need).bit_count() for bits, times in frees)
             if not gain:
@@ -213,12 +213,12 @@ class VectorSpill:
                 break
             if not choice.helps(need):
                 continue
-            _subtract(room, needs := _distinct(choice.bundle.live))
+            subtract(room, needs := _distinct(choice.bundle.live))
             if room.min() < 0:
-                _subtract(room, [(bits, -times) for bits, times in needs])
+                subtract(room, [(bits, -times) for bits, times in needs])
                 rest.append(choice)
                 continue
-            _subtract(over, choice.frees)
+            subtract(over, choice.frees)
             need = positive(over)
             file = self._home(choice)
             for reg, offset in choice.bundle.members:
@@ -252,7 +252,7 @@ class VectorSpill:
             taken += [0] * (at + choice.words - len(taken))
             for k, bits in enumerate(choice.bundle.live):
                 taken[at + k] |= bits
-            _subtract(over, choice.frees)
+            subtract(over, choice.frees)
             need = positive(over)
             for reg, offset in choice.bundle.members:
                 homes[reg.id] = Home(None, base + at + offset)
@@ -275,7 +275,7 @@ def _leaving(choices: list[Choices], over: np.ndarray, room: int) -> float:
         if choice.helps(need):
             words += choice.words
             cost += choice.cost * (1 if words <= room else _SCRATCH_PRICE)
-            _subtract(over, choice.frees)
+            subtract(over, choice.frees)
             need = positive(over)
     return inf if need else cost
 
@@ -314,7 +314,7 @@ def positive(numbers: np.ndarray) -> int:
     return int.from_bytes(np.packbits(numbers > 0, bitorder="little").tobytes(), "little")
 
 
-def _subtract(numbers: np.ndarray, less: Iterable[tuple[int, int]]) -> None:
+def subtract(numbers: np.ndarray, less: Iterable[tuple[int, int]]) -> None:
     """Lower the numbers of these points, in place."""
     for bits, times in less:
         for first, stop in runs(bits):
@@ -347,28 +347,28 @@ def pressure_of(bundles: list[Bundle], cls: str, count: int) -> np.ndarray:
     return np.cumsum(change[:count], dtype=np.int32)
 
 
-def accesses(program: Program, live: Liveness) -> dict[int, list[int]]:
-    """Tuple → the first points of the instructions that read or write it."""
+def accesses(program: Program, live: Liveness, files: str = "va") -> dict[int, list[int]]:
+    """Tuple of one of these files → the first points of the instructions that read or write it."""
     out: dict[int, list[int]] = {}
     for b, block in enumerate(program.blocks):
         point = 2 * live.starts[b]
         for inst in block.insts:
             for ref in (*inst.uses, *inst.defs):
-                if ref.reg.id >= 0 and ref.reg.cls != "s":
+                if ref.reg.id >= 0 and ref.reg.cls in files:
                     out.setdefault(ref.reg.id, []).append(point)
             point += 2
     return out
 
 
-def _near(points: Iterable[int]) -> int:
+def near(points: Iterable[int]) -> int:
     """Where a temporary would be live: at these accesses, two points each, and two points around them."""
-    near = 0
+    found = 0
     for point in points:
-        near |= 63 << point
-    return near >> 2
+        found |= 63 << point
+    return found >> 2
 
 
-def _weights(program: Program) -> dict[int, float]:
+def weights(program: Program) -> dict[int, float]:
     """Tuple → registers that its instructions access, ten times as dear per loop level."""
     out: dict[int, float] = {}
     for block in program.blocks:

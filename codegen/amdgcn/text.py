@@ -145,8 +145,8 @@ def _scratch_setup(program: Program) -> list[tuple[str, int]]:
 
 
 def kernarg_size(params: list[Param]) -> int:
-    """Bytes of the argument block."""
-    return max((p.offset + p.size for p in params), default=0)
+    """Bytes of the argument block: whole words, which is how much of it a scalar load reads."""
+    return -(-max((p.offset + p.size for p in params), default=0) // 4) * 4
 
 
 def _argument_name(name: str) -> str:

@@ -283,3 +283,27 @@ def test_weights_that_share_a_byte_or_a_word_are_loaded_once(per: int, target: s
         compiled = agree(kernel, [x, q, np.zeros((32, 40), np.float32)], target)
         held = {"gfx942": "load_ubyte", "sm_80": "@%p0 ld.global.u8"}[target]  # there, pairs of a lane are alone
         assert compiled.asm.count(held) <= (16 if target == "sm_80" else 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_indices_are_made_where_elements_go(target: str) -> None:
+    """An i32 of 16 bytes is four, a bf16 eight: indices went through shared memory from lanes that held fours."""
+    P = wd.sym.P
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+    def kernel(
+        x: wd.Memory[M, P, wd.bf16], order: wd.Memory[N, wd.i32], y: wd.Memory[M, N, wd.bf16],
+        z: wd.Memory[M, P, wd.bf16], sums: wd.Memory[P, wd.i32],
+    ):  # fmt: skip
+        i = wd.index(N)
+        even = wd.IndexMapping((N,), {M: M, P: wd.where(i % 2 == 0, i, -1)})
+        value = wd.read(x, mapping=even) + wd.read(x, mapping=wd.IndexMapping((N,), {M: M, P: wd.read(order)}))
+        wd.write(value, y)
+        back = P - 1 - i
+        wd.write(value, z, mapping=wd.IndexMapping((N,), {M: M, P: back}))
+        wd.atomic_add(wd.cast(value, wd.i32), sums, mapping=wd.IndexMapping((N,), {P: (i * 7) % P}))
+
+    x = np.random.default_rng(0).integers(-9, 10, (2, 300)).astype(wd.bf16.storage)
+    order = np.random.default_rng(1).permutation(300).astype(np.int32)
+    arguments = [x, order, np.zeros_like(x), np.zeros_like(x), np.zeros(300, np.int32)]
+    assert agree(kernel, arguments, target).shared_bytes == 0

@@ -125,3 +125,48 @@ def test_values_that_are_combined_together(target: str, oracle: Callable[[str], 
             h[:, i] = state = a[i] * state + arguments[1][:, i]
         kernel.evaluate(*arguments, subs=dict(zip((BM, BN, WM, WN), tile)))
         np.testing.assert_array_equal(arguments[2], h)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_from_the_end(target: str) -> None:
+    """What lies beyond the end comes first, and counts for nothing; the function's first argument is the later one."""
+    functions: list[tuple[Callable[[Any], Any], wd.DType]] = [
+        (lambda x: wd.cumsum(x, dim=N, reverse=True), wd.f16),
+        (lambda x: wd.scan(x + 1, lambda p, q: q, 0, dim=N, reverse=True), wd.i32),
+        (lambda x: wd.scan(x - 9, lambda p, q: wd.where(p > q, p, q), -100, dim=N, reverse=True), wd.i32),
+    ]
+    for function, dtype in functions:
+        for shape, tile in SHAPES[1:] if dtype is wd.f16 else SHAPES[2:3]:
+            arguments = [whole(shape, dtype), np.zeros(shape, dtype.storage)]
+            agree(tiled(function, dtype), arguments, target, subs=dict(zip((BM, BN, WM, WN), tile)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_recurrence_from_the_end(target: str, oracle: Callable[[str], str]) -> None:
+    """Advantages: r[t] + a[t] h[t + 1], tile after tile from the last one."""
+    L = wd.sym.L
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.TilingConstraint(N, 16)], subs={L: 16})
+    def kernel(a: wd.Memory[M, N, wd.f32], r: wd.Memory[M, N, wd.f32], h: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)])
+        def loop(after):
+            first = (N + 15) // 16 * 16 - 16 - wd.tile_start(N)
+            decay, reward = wd.read(a[:, first : first + L]), wd.read(r[:, first : first + L])
+            beyond = first + wd.index(L) >= N
+            pair = wd.where(beyond, 1.0, decay), wd.where(beyond, 0.0, reward)
+            product, total = wd.scan(pair, recurrence, (1.0, 0.0), dim=L, reverse=True)
+            total = total + product * after
+            wd.write(total, h[:, first : first + L])
+            return wd.extract(total, {L: 0})
+
+        wd.write(loop, h[:, 0])
+
+    for m, n in ((4, 64), (7, 50)):
+        a = np.random.default_rng(0).integers(-1, 2, (m, n)).astype(np.float32)
+        r, want = whole((m, n), wd.f32, 1), np.zeros((m, n), np.float32)
+        for t in reversed(range(n)):
+            want[:, t] = r[:, t] + a[:, t] * (want[:, t + 1] if t + 1 < n else 0)
+        arguments = [a, r, np.zeros_like(r)]
+        compiled = agree(kernel, arguments, target, oracle if n == 50 else None)
+        compiled.emulate(*arguments)
+        np.testing.assert_array_equal(arguments[2], want)

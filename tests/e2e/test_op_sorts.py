@@ -117,6 +117,36 @@ def test_two_dimensions_to_two_others(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [(16, 4, 4), (12, 3, 4), (5, 5, 1)], ids=str)
+def test_what_trails_may_be_shared(shape: tuple[int, int, int], target: str) -> None:
+    """Dimensions behind those that change stay as well: workgroups, waves and trips share N."""
+
+    @wd.wave([wd.WorkgroupConstraint(R, 1, 1), wd.WorkgroupConstraint(N, 32, 0), wd.WaveConstraint(N, 16)])
+    def by_waves(a: wd.Memory[R, M, N, wd.f32], b: wd.Memory[R, P, Q, N, wd.f32]):
+        wd.write(wd.reshape(wd.read(a), P, Q, N), b)
+
+    @wd.wave([wd.WorkgroupConstraint(R, 1, 0), wd.TilingConstraint(N, 32)])
+    def by_trips(a: wd.Memory[R, M, N, wd.f32], b: wd.Memory[R, P, Q, N, wd.f32]):
+        @wd.iterate(N)
+        def loop():
+            wd.write(wd.reshape(wd.read(a), P, Q, N), b)
+
+    m, p, q = shape
+    for kernel in (by_waves, by_trips):
+        a = np.random.default_rng(1).standard_normal((2, m, 70)).astype(np.float32)
+        agree(kernel, [a, np.zeros((2, p, q, 70), np.float32)], target)
+
+
+def test_a_batch_that_the_result_lacks() -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+    def kernel(a: wd.Memory[M, P, wd.f32], b: wd.Memory[M, Q, wd.f32]):
+        wd.write(wd.read(b) + wd.reshape(wd.read(a), Q), b)
+
+    with pytest.raises(wd.CompileError, match=r"name it in the result as well: wd.reshape\(x, M, Q\)"):
+        kernel.compile(target="gfx942", subs={M: 8, P: 6, Q: 6})
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_half_filled_words_move_between_lanes(target: str) -> None:
     """One bf16 per lane becomes two: its word is half empty before and full after."""
     tiles = [wd.WorkgroupConstraint(M, 16, 0), wd.WaveConstraint(M, 16), wd.WorkgroupConstraint(N, 32, 1)]

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import products
 import pytest
+import source
 from agree import agree
 from products import BF16, BK, BM, BN, F16, TILE, K, M, N
 from shared_trips import same_bits_in_any_order, warpgroups_agree
@@ -357,3 +358,51 @@ def test_reports_show_it() -> None:
     plain, cut = (analyze_compiled(x, subs) for x in (one, four))
     assert plain.flops == cut.flops == 2 * 32 * 32 * 4096 and plain.minimal == cut.minimal
     assert cut.seconds < 0.5 * plain.seconds
+
+
+@lru_cache
+def _many_sums(count: int) -> Any:
+    """Sums of the rows of `a`, each times another factor, in as many arrays."""
+    each = range(count)
+    body = f"""
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.TilingConstraint(K, BK)], subs={{BM: 32, BK: 64}},
+             schedule=wd.Schedule(split_k=2))
+    def sums(a: wd.Memory[M, K, wd.f32], {", ".join(f"o{i}: wd.Memory[M, wd.f32]" for i in each)}):
+        @wd.iterate(K, init_args=[{", ".join("wd.Register[M, wd.f32](0.0)" for _ in each)}])
+        def loop({", ".join(f"s{i}: wd.Register[M, wd.f32]" for i in each)}):
+            x = wd.read(a)
+            return {", ".join(f"s{i} + wd.sum(x * {i + 1}.0, dim=K)" for i in each)}
+        found = loop
+        for value, out in zip(found, [{", ".join(f"o{i}" for i in each)}]):
+            wd.write(value, out)
+    """
+    return source.run(body)["sums"]
+
+
+@pytest.mark.parametrize(
+    ("target", "count"),
+    [
+        ("gfx942", 20),
+        *(pytest.param(t, n, marks=pytest.mark.slow) for t in ("gfx90a", "gfx950") for n in (16, 40)),
+        pytest.param("sm_80", 16, marks=pytest.mark.slow),
+    ],
+)
+def test_many_sums_with_run_time_extents(target: str, count: int, oracle: Callable[[str], str]) -> None:
+    """AMD: their descriptors and pointers are more than there are scalar registers. One stride serves all sums, and
+    what is too much lies in lanes of vector registers, outside of the loop."""
+    kernel = _many_sums(count)
+    compiled = None
+    for rows, columns in ((40, 301), (96, 132)):
+        a = np.random.default_rng(rows).integers(-3, 4, (rows, columns)).astype(np.float32)
+        outs = [np.full(rows, np.nan, np.float32) for _ in range(count)]
+        if compiled is None:
+            compiled = kernel.compile(a, *outs, target=target, dynamic=(M, K))
+            products.assemble(compiled, oracle)
+        compiled.emulate(a, *outs)
+        for i, out in enumerate(outs):
+            np.testing.assert_array_equal(out, a.sum(1) * (i + 1))
+    assert compiled is not None
+    assert [p.source for p in compiled.params].count("stride _sums0[0]") == 1
+    assert not any(p.source == "stride _sums1[0]" for p in compiled.params)
+    if target.startswith("gfx"):
+        assert compiled.resources.spilled.scalars > 0

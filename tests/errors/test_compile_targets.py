@@ -215,14 +215,14 @@ def test_dimension_held_whole_that_does_not_fit() -> None:
 
 
 def test_tiles_that_hints_name_are_shorter_than_the_dimension() -> None:
-    """A loop of tiles of 4096 was said to help along 32 elements."""
+    """A loop of tiles of 4096 was said to help along 512 elements."""
     source = """
     @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.WaveConstraint(M, 16)])
     def gemm(a: wd.Memory[N, K, M, wd.i32], c: wd.Memory[N, K, M, wd.i32]):
         wd.write(wd.shuffle(wd.read(a), wd.index(N) // 2, N), c)
     """
-    error = refused(wd.RegisterPressureError, source, "sm_80", "M: 64, N: 16, K: 32")
-    expect(error, "registers of each of its", "wd.read(a)", "loop over it: wd.TilingConstraint(K, 4) and")
+    error = refused(wd.RegisterPressureError, source, "sm_80", "M: 64, N: 16, K: 512")
+    expect(error, "registers of each of its", "wd.read(a)", "loop over it: wd.TilingConstraint(K, 32) and")
 
 
 @pytest.mark.parametrize("line", ["wd.shuffle(wd.read(a), wd.read(places), N)", "wd.atomic_add(wd.read(a), sums)"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from source import assert_points_at, run
 from wavedsl.ir.constraints import resolve_constraints
@@ -113,6 +114,26 @@ def test_construction(source: str, message: str) -> None:
     assert raised.value.message.startswith(message), raised.value.message
     assert raised.value.hint
     assert_points_at(raised.value, source)
+
+
+@pytest.mark.parametrize("source", ["wd.WorkgroupConstraint(M, 16, 0, 1)", "wd.TilingConstraint(K, 16, 1)"])
+def test_an_argument_too_many(source: str) -> None:
+    """It became the constraint's location, of which no error could be printed."""
+    with pytest.raises(TypeError, match="positional arguments"):
+        run(f"x = {source}\n")
+
+
+def test_the_evaluator_points_at_the_operation_that_has_no_size() -> None:
+    space = run(
+        """
+        @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 16, 1)])
+        def kernel(a: wd.Memory[M, wd.i32]):
+            wd.write(wd.sum(wd.read(a) + wd.index(N), dim=N), a)
+        """
+    )
+    with pytest.raises(wd.ConstraintError, match="N is N") as raised:
+        space["kernel"].evaluate(np.zeros(3, np.int32))
+    assert_points_at(raised.value, "wd.index(N)")
 
 
 def test_a_misspelt_matrix_instruction_names_close_ones() -> None:

@@ -567,6 +567,7 @@ BRACKETS = [
     ("wd.Memory[wd.f32]", "Memory[…] has no dimension"),
     ("wd.Memory['M', wd.f32]", "Memory[…]: 'M' is not a dimension"),
     ("wd.Memory[M, M, wd.f32]", "Memory[…]: M stands for two dimensions"),
+    ("wd.Memory[M, wd.symbols('N'), wd.f32]", "Memory[…]: (N,) is not a dimension"),
     ("wd.Memory[wd.SHARED, M, wd.f32]", "Memory[…]: SHARED is not a dimension"),
     ("wd.Scalar[M, wd.f32]", "Scalar[…] takes a dtype only, not M"),
 ]
@@ -578,6 +579,26 @@ def test_brackets(source: str, message: str) -> None:
         run(f"x = {source}\n")
     assert raised.value.message.startswith(message)
     assert_points_at(raised.value, source)
+
+
+def test_symbols_are_a_tuple() -> None:
+    with pytest.raises(wd.TraceError) as raised:
+        run("N = wd.symbols('N')\nx = wd.Memory[M, N, wd.f32]\n")
+    assert raised.value.hint == "wd.symbols gives a tuple; a single symbol is N = wd.sym.N"
+
+
+def test_a_batch_is_in_no_shape() -> None:
+    """With a named tile that happens to be 1, the same body is right."""
+    source = """
+@wd.wave([wd.WorkgroupConstraint(M, TILE, 0)], subs={BM: 1})
+def kernel(a: wd.Memory[M, N, wd.f32], c: wd.Memory[N, wd.f32]):
+    wd.atomic_add(wd.sum(wd.read(a), dim=M), c)
+"""
+    with pytest.raises(wd.TraceError) as raised:
+        run("BM = wd.sym.BM\n" + source.replace("TILE", "1"))["kernel"].trace()
+    assert raised.value.message == "sum: the value has no dimension M; it has [N]"
+    assert "wd.WorkgroupConstraint(M, BM, <axis>), subs={BM: 1}" in str(raised.value.hint)
+    run("BM = wd.sym.BM\n" + source.replace("TILE", "BM"))["kernel"].trace()
 
 
 def test_load_is_not_read() -> None:

@@ -48,22 +48,23 @@ def _first(detail: str) -> str:
     return "" if " is " in detail else "".join(c for c in (lines or [""])[0] if not c.isdigit())[:24]
 
 
-def minimal(program: Program, verdict: Verdict, seconds: float) -> Program:
-    """The shortest kernel that fails like this."""
+def minimal(program: Program, verdict: Verdict, seconds: float, assemble: Any = None) -> Program:
+    """The shortest kernel that fails like this, in an assembler if that was asked."""
     targets = TARGETS if verdict.target == "evaluator" else (verdict.target,)
 
     def fails(candidate: Program) -> bool:
         try:
-            return any(same(v, verdict) for v in verdicts(candidate, targets))
+            return any(same(v, verdict) for v in verdicts(candidate, targets, assemble))
         except Exception:
             return False
 
     return shrunk(program, fails, seconds)
 
 
-def report(program: Program, verdict: Verdict, seconds: float) -> str:
-    small = minimal(program, verdict, seconds)
-    again = [v for v in verdicts(small, (verdict.target,) if verdict.target in TARGETS else TARGETS) if v.wrong]
+def report(program: Program, verdict: Verdict, seconds: float, assemble: Any = None) -> str:
+    small = minimal(program, verdict, seconds, assemble)
+    targets = (verdict.target,) if verdict.target in TARGETS else TARGETS
+    again = [v for v in verdicts(small, targets, assemble) if v.wrong]
     said = "\n".join(f"# {line}" for line in (again or [verdict])[0].detail.splitlines()[:14])
     return f"# seed {program.seed} on {verdict.target}: {verdict.kind}\n{said}\n{small.source(verdict.target)}"
 
@@ -135,7 +136,7 @@ def main() -> int:
                     print(f"# seed {seed} on {verdict.target}: {verdict.kind} too", flush=True)
                 else:
                     shown.add(text)
-                    print(report(program, verdict, options.shrink), flush=True)
+                    print(report(program, verdict, options.shrink, ask), flush=True)
         if number % 100 == 99:
             print(f"# {number + 1} kernels, {dict(counts)}, {time.process_time() - cpu:.0f} s CPU", flush=True)
     print(

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import wavedsl as wd
-from wavedsl.strategies import GEMM_STRATEGIES, matmul
+from wavedsl.strategies import GEMM_STRATEGIES, grouped_matmul, matmul
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 SECONDS = float(os.environ.get("WAVEDSL_FUZZ_SECONDS", "1"))
@@ -45,6 +45,7 @@ class Call:
     alpha: float
     beta: float
     spread: tuple[str, str, str]
+    precision: str | None = None
 
 
 def draw(rng: np.random.Generator) -> Call:
@@ -61,6 +62,7 @@ def draw(rng: np.random.Generator) -> Call:
         target, dtype, one(OUT.get(dtype.name, (wd.f32, wd.f16, wd.bf16))), sizes, one((False, True)),
         one(("auto", "auto", one(GEMM_STRATEGIES))), one((1.0, 1.0, 2.0)), one((0.0, 0.0, 1.0, -1.0)),
         tuple(one(("plain", "plain", "pitch", "inside", "turned")) for _ in range(3)),
+        one((None, "ieee", "tf32", "3xtf32")) if dtype is wd.f32 else None,
     )  # fmt: skip
 
 
@@ -94,12 +96,19 @@ def check(call: Call, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch)
     if not call.beta and call.out.is_float:
         c[...] = np.nan
     try:
-        matmul(a, b, c, alpha=call.alpha, beta=call.beta, transpose_b=call.b_rows, strategy=call.strategy)
+        matmul(a, b, c, alpha=call.alpha, beta=call.beta, transpose_b=call.b_rows, strategy=call.strategy,
+               precision=call.precision)  # fmt: skip
     except wd.ConstraintError:
         if call.strategy == "auto":
             raise
         return False
     np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+    unchanged(c, before)
+    return True
+
+
+def unchanged(c: np.ndarray, before: np.ndarray | None) -> None:
+    """What lies around a result is what it was."""
     if before is not None:
         c[...] = 0
         around = np.ones(before.shape, np.bool_)
@@ -108,7 +117,6 @@ def check(call: Call, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch)
             around.reshape(-1)[start:], c.shape, [s // c.itemsize for s in c.strides]
         )[...] = False  # fmt: skip
         np.testing.assert_array_equal(c.base[around].astype(np.float64), before[around].astype(np.float64))
-    return True
 
 
 def test_drawn_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +131,119 @@ def test_drawn_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         seed += 1
     assert taken > 0
     print(f"seeds {SEED}:{seed}, {taken} taken")
+
+
+def test_drawn_grouped_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of any sizes, many of them empty, as arrays that lie anywhere."""
+    until, seed = time.monotonic() + SECONDS, SEED
+    while time.monotonic() < until:
+        rng = np.random.default_rng([6, seed])
+        call = draw(rng)
+        sizes = [int(n) * int(rng.random() < 0.8) for n in rng.integers(0, 90, int(rng.integers(1, 7)))]
+        said = f"seed {seed}, {call}, sizes {sizes}"
+        try:
+            check_grouped(call, sizes, rng, monkeypatch)
+        except Exception as error:
+            raise AssertionError(f"{said}: {type(error).__name__}: {error}") from error
+        seed += 1
+    print(f"seeds {SEED}:{seed}")
+
+
+def check_grouped(call: Call, sizes: list[int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, n, k = call.sizes
+    n, k, rows, groups = min(n, 150), min(k, 256), sum(sizes), len(sizes)
+    monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{call.target}")
+    full = 0.1 if call.out.bits == 16 else 0.8
+    most = 1 if call.out is wd.bf16 else 2
+    a = array(rng, (rows, k), call.dtype, call.spread[0], most, full)
+    b = array(rng, (groups * n, k) if call.b_rows else (groups * k, n), call.dtype, "plain", most, 0.8)
+    b = b.reshape(groups, n, k) if call.b_rows else b.reshape(groups, k, n)
+    c = array(rng, (rows, n), call.out, call.spread[2], 3, 1.0)
+    starts = np.cumsum([0, *sizes])
+    wide = (b.transpose(0, 2, 1) if call.b_rows else b).astype(np.float64)
+    exact = [a[i:j].astype(np.float64) @ w for i, j, w in zip(starts, starts[1:], wide)]
+    want = call.alpha * np.concatenate(exact) + call.beta * c.astype(np.float64)
+    want = want.astype(np.float32).astype(call.out.storage).astype(np.float64)
+    before = None if c.base is None else c.base.copy()
+    if not call.beta and call.out.is_float:
+        c[...] = np.nan
+    grouped_matmul(a, b, c, sizes, alpha=call.alpha, beta=call.beta, transpose_b=call.b_rows)
+    np.testing.assert_array_equal(c.astype(np.float64), want)
+    unchanged(c, before)
+
+
+def test_calls_of_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of any dtype, rank and layout: the product, or an error of wavedsl's."""
+    until, seed = time.monotonic() + SECONDS, SEED
+    while time.monotonic() < until:
+        rng = np.random.default_rng([7, seed])
+        call = draw(rng)
+        arrays, said = odd_arrays(call, rng)
+        monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{call.target}")
+        a, b, c = arrays
+        want = odd_product(call, a, b, c)
+        what = f"seed {seed}, {call}, {said}"
+        try:
+            matmul(a, b, c, alpha=call.alpha, beta=call.beta, transpose_b=call.b_rows, strategy=call.strategy,
+                   precision=call.precision)  # fmt: skip
+        except wd.WaveError as error:
+            assert isinstance(error, (wd.LaunchError, wd.ConstraintError)), f"{what}: {error}"
+            assert "gemm_" not in error.message, f"{what}: {error}"  # kernels that the user has not written
+            want = None
+        except Exception as error:
+            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+        if want is not None:
+            np.testing.assert_array_equal(np.asarray(c).astype(np.float64), want, err_msg=what)
+        seed += 1
+    print(f"seeds {SEED}:{seed}")
+
+
+def odd_arrays(call: Call, rng: np.random.Generator) -> tuple[list[Any], str]:
+    """The arrays of a call, one or two of them changed, and how."""
+    m, n, k = (min(s, 100) for s in call.sizes)
+    m, n, k = (0 if rng.random() < 0.1 else s for s in (m, n, k))
+    shapes = ((m, k), (n, k) if call.b_rows else (k, n), (m, n))
+    dtypes = (call.dtype, call.dtype, call.out)
+    found: list[Any] = [array(rng, s, d, "plain", 1, 0.1) for s, d in zip(shapes, dtypes)]
+    ways = {
+        "i16": lambda x: x.astype(np.int16), "u8": lambda x: abs(x.astype(np.float32)).astype(np.uint8),
+        "i64": lambda x: x.astype(np.int64), "f64": lambda x: x.astype(np.float64),
+        "f16": lambda x: x.astype(np.float16), "bool": lambda x: x.astype(np.bool_),
+        "complex": lambda x: x.astype(np.complex64), "backwards": lambda x: x[::-1], "mirrored": lambda x: x[:, ::-1],
+        "flat": lambda x: x.reshape(-1), "deep": lambda x: x[None], "list": lambda x: x.tolist(),
+        "none": lambda x: None, "repeated": lambda x: np.broadcast_to(x[:1], x.shape) if len(x) else x,
+        "spaced": lambda x: np.repeat(x, 2, axis=1)[:, ::2], "odd bytes": _off_by_a_byte,
+        "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")), "turned": lambda x: x.T, "number": lambda x: 3.0,
+    }  # fmt: skip
+    said = []
+    for _ in range(int(rng.integers(1, 3))):
+        which, way = int(rng.integers(3)), list(ways)[int(rng.integers(len(ways)))]
+        if isinstance(found[which], np.ndarray) and found[which].ndim == 2:
+            with np.errstate(invalid="ignore"):
+                found[which] = ways[way](found[which])
+            said.append(f"{'abc'[which]} {way}")
+    return found, ", ".join(said)
+
+
+def _off_by_a_byte(x: np.ndarray) -> np.ndarray:
+    memory = np.zeros(x.nbytes + 1, np.uint8)
+    found = np.ndarray(x.shape, x.dtype, memory.data, 1)
+    found[...] = x
+    return found
+
+
+def odd_product(call: Call, a: Any, b: Any, c: Any) -> np.ndarray | None:
+    """What C becomes if the call is one that has a meaning."""
+    if any(np.asarray(x).dtype.kind not in "biufV" for x in (a, b, c)):
+        return np.zeros(0)
+    try:
+        wide = [np.asarray(x).astype(np.float64) for x in (a, b, c)]
+        exact = call.alpha * (wide[0] @ (wide[1].T if call.b_rows else wide[1])) + call.beta * wide[2]
+        if c.dtype.kind in "iu" and a.dtype.kind not in "iu":  # casts of floats keep within the dtype
+            exact = np.clip(np.trunc(exact), *(getattr(np.iinfo(c.dtype), end) for end in ("min", "max")))
+        return exact.astype(np.int64 if a.dtype.kind in "iu" else np.float64).astype(c.dtype).astype(np.float64)
+    except (TypeError, ValueError, AttributeError):
+        return np.zeros(0)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

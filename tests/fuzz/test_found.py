@@ -520,3 +520,26 @@ def test_nan_becomes_zero_in_integers_of_every_width(dtype: wd.DType, target: st
     x = np.array([np.nan, -np.nan, np.inf, -np.inf, 2.5, -2.5, 0, 300], dtype.storage)
     results = [np.full(8, 7, t.storage) for t in (wd.i64, wd.u64, wd.i32, wd.u8)]
     agree(kernel, [x, *results], target)
+
+
+@pytest.mark.parametrize("dtype", [wd.u16, wd.i8, wd.bf16], ids=str)
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_the_last_argument_is_shorter_than_a_word(target: str, dtype: wd.DType) -> None:
+    """The block of arguments ended with it, and a scalar load reads the whole word."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def kernel(x: wd.Memory[M, wd.i32], y: wd.Memory[M, wd.i32], by: wd.Scalar[dtype]):
+        wd.write(wd.read(x) + wd.cast(by, wd.i32), y)
+
+    agree(kernel, [whole((5,), wd.i32), whole((5,), wd.i32, 1), dtype.storage.type(3)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+def test_a_product_of_two_rows(target: str) -> None:
+    """The evaluator had no shape for a product that has no dimension left."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def kernel(a: wd.Memory[K, wd.f16], b: wd.Memory[K, wd.f16], y: wd.Memory[M, wd.f32]):
+        wd.write(wd.broadcast(wd.mma(wd.read(a), wd.read(b)), M), y)
+
+    agree(kernel, [whole((8,), wd.f16), whole((8,), wd.f16, 1), whole((5,), wd.f32)], target)

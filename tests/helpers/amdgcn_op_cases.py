@@ -240,6 +240,42 @@ for _name, _np in (
 ):
     _scalar_case(_name, 2, lambda b, x, y, n=_name: b.emit(n, (x, y)), _np)
 _scalar_case("udiv", 2, lambda b, x, y: b.emit("udiv", (x, b.or_(y, 1))), lambda x, y: _u(x) // _u(y | 1))
+
+
+def _halves(b: Any, v: Value) -> Value:
+    """Both words of a number of 64 bits in one."""
+    return b.xor(b.trunc(v), b.mul(b.trunc(b.lshr(v, 32)), 3))
+
+
+def _words(v: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return v.astype(np.int32) ^ (v >> 32).astype(np.int32) * np.int32(3)
+
+
+for _name, _lift, _wide in (
+    ("sext, sext", lambda b, x, y: (b.sext(x), b.sext(y)), lambda x, y: (x.astype(np.int64), y.astype(np.int64))),
+    ("zext, sext", lambda b, x, y: (b.zext(x), b.sext(y)), lambda x, y: (_u(x).astype(np.int64), y.astype(np.int64))),
+    ("sext, zext", lambda b, x, y: (b.sext(x), b.zext(y)), lambda x, y: (x.astype(np.int64), _u(y).astype(np.int64))),
+    (
+        "zext, zext",
+        lambda b, x, y: (b.zext(b.and_(x, 0x7FFFFFF)), b.zext(y)),
+        lambda x, y: ((x & 0x7FFFFFF).astype(np.int64), _u(y).astype(np.int64)),
+    ),
+):
+    for _salt in (0, -1):  # of both signs
+        _scalar_case(
+            f"mul64 {_name} {_salt}",
+            2,
+            lambda b, x, y, lift=_lift, n=_salt: _halves(b, b.mul(*lift(b, b.xor(x, n), y))),
+            lambda x, y, wide=_wide, n=_salt: _words(np.multiply(*wide(x ^ np.int32(n), y))),
+        )
+for _salt in (0, -1):
+    _scalar_case(
+        f"max64 of 0 {_salt}",
+        2,
+        lambda b, x, y, n=_salt: _halves(b, b.max_s(b.mul(b.sext(b.xor(x, n)), b.sext(y)), b.i64(0))),
+        lambda x, y, n=_salt: _words(np.maximum((x ^ np.int32(n)).astype(np.int64) * y, 0)),
+    )
 _scalar_case("bfe", 1, lambda b, x: b.bfe(x, 5, 9, True), lambda x: (x << 18) >> 23)
 _scalar_case(
     "select",

@@ -29,7 +29,17 @@ from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
 from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.plan import Launch, Plan, chip_of, depth_of, dtype_of, factor, waves_of
+from wavedsl.strategies.plan import (
+    Launch,
+    Plan,
+    chip_of,
+    depth_of,
+    dtype_of,
+    factor,
+    multiplied_by_units,
+    operands_dtype,
+    waves_of,
+)  # fmt: skip
 from wavedsl.strategies.rooms import filled
 from wavedsl.targets import get_target
 
@@ -81,7 +91,9 @@ def plan_grouped(
     """The launch of `grouped_matmul`. Raises LaunchError for shapes or sizes that do not fit."""
     counts = [int(n) for n in sizes]
     n = _columns(a, b, c, counts, transpose_b)
-    form = Form(dtype_of(a), dtype_of(c), transpose_b, beta != 0)
+    dtype = operands_dtype("grouped_matmul", a, b)
+    multiplied_by_units("grouped_matmul", dtype)
+    form = Form(dtype, dtype_of(c), transpose_b, beta != 0)
     chip = chip_of(product, a, b, c)
     used, k = [x for x in counts if x], int(a.shape[1])
     average = sum(used) / max(1, len(used))

@@ -19,7 +19,7 @@ from wavedsl.analysis.strategy import GEMV_ROWS, WAVE_TILE, GemmShape, TileChoic
 from wavedsl.binding import dtype_name
 from wavedsl.ir.dtypes import ALL, DType, f32, tf32
 from wavedsl.ir.errors import ConstraintError, LaunchError
-from wavedsl.ir.ops import PRECISIONS
+from wavedsl.ir.ops import ACCUMULATORS, PRECISIONS
 from wavedsl.ir.product import Product
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
@@ -146,6 +146,7 @@ def plan_gemm(
     if 0 in (m, n):
         return Plan(strategy, "nothing to compute", TileChoice(1, 1, 1, 1, 1, 1, 1, 0))
     if k == 0:  # an empty sum
+        multiplied_by_units("matmul", form.dtype)
         tiles = choose_tiles("cache_persistent", GemmShape(m, n, 1, form.dtype, form.out, form.beta))
         plan = Plan(strategy, "K = 0: alpha times nothing", tiles)
         _loop(plan, form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta)))
@@ -154,6 +155,8 @@ def plan_gemm(
     if choice is None:
         choice, why = chosen(strategy, form, (m, n, k), chip, 2 if has_room(c) else 1)
     cut = choice.cut
+    if choice.strategy != "gemv":
+        multiplied_by_units("matmul", form.dtype)
     tiles = cut if isinstance(cut, TileChoice) else choose_tiles("gemv", GemmShape(m, n, k, form.dtype))
     plan = Plan(choice.strategy, why, tiles, choice=choice)
     job = form, chip, (a, b, c), (m, n, k), (factor(form, alpha), factor(form, beta))
@@ -225,12 +228,13 @@ def problem(
     sizes = _shape(a, b, c, transpose_b)
     if precision is not None and precision not in PRECISIONS:
         raise ConstraintError(f"matmul: precision={precision!r} is none", hint=f"one of {', '.join(PRECISIONS)}")
-    dtype = dtype_of(a)
-    if precision is not None and not dtype is dtype_of(b) is f32:
+    if precision is not None and not dtype_of(a) is dtype_of(b) is f32:
         raise ConstraintError(
-            f"matmul: precision={precision!r} is for operands of f32, these are {dtype.name} and {dtype_of(b).name}",
+            f"matmul: precision={precision!r} is for operands of f32, these are {dtype_of(a).name} and "
+            f"{dtype_of(b).name}",
             hint="leave precision out: products of other dtypes are exact",
         )
+    dtype = operands_dtype("matmul", a, b)
     precision = None if precision == "ieee" else precision
     return Form(dtype, dtype_of(c), transpose_b, beta != 0, precision=precision), sizes
 
@@ -254,6 +258,22 @@ def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
             hint=f"b must be {want} and c [{m}, {n}]; a b that is [N, K] needs transpose_b=True",
         )
     return int(m), int(n), int(k)
+
+
+def operands_dtype(call: str, a: Any, b: Any) -> DType:
+    """The dtype of both operands. Raises LaunchError where they differ."""
+    dtype, other = dtype_of(a), dtype_of(b)
+    if dtype is not other:
+        raise LaunchError(f"{call}: a is {dtype.name} and b {other.name}", hint="convert one to the other's dtype")
+    return dtype
+
+
+def multiplied_by_units(call: str, dtype: DType) -> None:
+    """Raises LaunchError for operands that no matrix instruction takes."""
+    if dtype not in ACCUMULATORS:
+        raise LaunchError(
+            f"{call}: no matrix instruction takes operands of {dtype.name}", hint="f64, f32, f16, bf16, fp8 or i8"
+        )
 
 
 def dtype_of(array: Any) -> DType:

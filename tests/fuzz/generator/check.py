@@ -55,13 +55,16 @@ def kernel_of(program: Program, target: str = "") -> Any:
 
 
 def arguments(program: Program, sizes: dict[str, int] | None = None) -> list[Any]:
-    """Arrays of whole numbers, the same for every run of a program; the flag comes last. `sizes`: other extents."""
+    """Arrays of whole numbers, the same for every run of a program, then the numbers. `sizes`: other extents."""
     sizes = {**program.sizes, **program.subs, **(sizes or {})}
     found: list[Any] = []
     for place, array in enumerate(program.arrays):
         rng = np.random.default_rng([program.seed, place])
         dtype = getattr(wd, array.dtype)
         shape = [extent_of(d, sizes) for d in array.dims]
+        if array.dtype == "i1":
+            found.append(laid_out(rng.integers(array.low, array.high + 1, shape).astype(np.bool_), array))
+            continue
         if dtype.bits < 8:
             low, high = (array.low, array.high + 1) if array.low == array.high else (0, 256)
             packed = rng.integers(low, high, (*shape[:-1], shape[-1] * dtype.bits // 8))
@@ -77,7 +80,8 @@ def arguments(program: Program, sizes: dict[str, int] | None = None) -> list[Any
         with np.errstate(invalid="ignore"):
             whole = numbers.astype(dtype.storage)
         found.append(laid_out(whole, array))
-    return [*found, np.int32(program.flag)]
+    numbers = [np.int32(program.flag)]
+    return [*found, *numbers, *([getattr(wd, program.by).storage.type(3)] if program.by else [])]
 
 
 def extent_of(dim: str, sizes: dict[str, int]) -> int:
@@ -245,8 +249,8 @@ def compared(program: Program, target: str, got: list[Any], meant: list[Any]) ->
     """Whether all arrays, and what lies around them, are what the evaluator says."""
     for array, mine, theirs in zip(program.arrays, got, meant):
         a, b = (x.base if isinstance(x.base, np.ndarray) else x for x in (mine, theirs))
-        if not _same(a, b):
-            wrong = np.argwhere(~_equal(mine, theirs))
+        if not _same(a, b, array.tolerance):
+            wrong = np.argwhere(~_equal(mine, theirs, array.tolerance))
             if len(wrong):
                 at = tuple(int(i) for i in wrong[0])
                 text = f"{array.name}{list(at)} is {mine[at]}, not {theirs[at]}; {len(wrong)} of {mine.size} differ"
@@ -256,12 +260,13 @@ def compared(program: Program, target: str, got: list[Any], meant: list[Any]) ->
     return Verdict(target, "right")
 
 
-def _equal(a: np.ndarray, b: np.ndarray) -> Any:
-    if a.dtype.kind in "iu":
+def _equal(a: np.ndarray, b: np.ndarray, tolerance: float) -> Any:
+    if a.dtype.kind in "iub":
         return a == b
     a, b = a.astype(np.float64), b.astype(np.float64)
-    return (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        return (a == b) | (np.isnan(a) & np.isnan(b)) | (abs(a - b) <= tolerance)
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(_equal(a, b).all())
+def _same(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
+    return a.shape == b.shape and bool(_equal(a, b, tolerance).all())

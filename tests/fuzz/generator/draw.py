@@ -7,13 +7,12 @@ import math
 import numpy as np
 
 from generator.blocks import Blocks
-from generator.memory import Memory
+from generator.further import Further
 from generator.program import Array, Do, Program, Type
 from generator.rewrites import Rewrites
 from generator.state import LIMIT, MOST
-from generator.values import Values
 
-VERSION = 9
+VERSION = 10
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -22,7 +21,7 @@ def draw(seed: int) -> Program:
     return _Draw(seed).program
 
 
-class _Draw(Values, Memory, Blocks, Rewrites):
+class _Draw(Further, Blocks, Rewrites):
     """One kernel while it is drawn; which statements there are, and how often."""
 
     def __init__(self, seed: int):
@@ -40,6 +39,8 @@ class _Draw(Values, Memory, Blocks, Rewrites):
             self.program = Program(seed, {}, {}, [], [], self.program.flag)
         self.special = self.chance(0.15) or 0 in self.program.sizes.values()
         self.options()
+        if self.chance(0.3):
+            self.program.by = self.one(("f32", "f16", "i64", "f64", "i8", "u16", "bf16", "u32"))
         self.write_body()
 
     def region(self, count: int, depth: int) -> None:
@@ -53,7 +54,7 @@ class _Draw(Values, Memory, Blocks, Rewrites):
                 self.product,
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
                 self.shuffle, self.shuffle, self.extract, self.added, self.added, self.parts,
-                self.fractions, self.fractions,
+                self.fractions, self.fractions, self.compared_atomic, self.flags, self.several,
                 *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
                 *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
             ))()  # fmt: skip
@@ -103,6 +104,8 @@ class _Draw(Values, Memory, Blocks, Rewrites):
         self.body = self.program.body
         if self.chance(0.06):
             self.body.append(Do(f"wd.exit_if({self.single()})"))
+        if self.program.by:
+            self.scope.append(("by", Type((), self.program.by, 3)))
         for _ in range(2):
             self.read()
         self.region(int(self.rng.integers(0, 4)), 0)
@@ -110,6 +113,10 @@ class _Draw(Values, Memory, Blocks, Rewrites):
             self.state()
         begun = self.begin_result() if self.chance(0.3) else None
         for dim in self.loops:
+            if self.kind == "chain" and dim == "N" and self.chance(0.35):
+                self.causal_loop()
+                if self.chance(0.6):
+                    continue
             if self.chance(0.15):
                 self.own_tiles(dim)
             if self.chance(0.9 if dim in ("K", "N") else 0.4):
@@ -127,6 +134,10 @@ class _Draw(Values, Memory, Blocks, Rewrites):
                 self.body.append(Do(f"wd.device_assert(small({x[0]}) <= {LIMIT}, 'small')"))
         for _ in range(self.one((2, 3, 4))):
             self.store()
+        if self.chance(0.2):
+            self.inexact()
+        if self.chance(0.1):
+            self.last_workgroup()
         if not any(a.low == a.high for a in self.program.arrays):
             x = self.read(tuple(d for d in self.dims if d not in self.loops)[:2])
             self.scope = [x]

@@ -133,6 +133,9 @@ class Memory(State):
 
     # ---- products
 
+    def widened_operand(self, free: str, inner: str) -> tuple[str, Type] | None:
+        raise NotImplementedError
+
     def product(self) -> None:
         """A product over a dimension of which the workgroup holds all, or the trip its tile."""
         free = [d for d in self.here() if d in self.dims]
@@ -153,6 +156,10 @@ class Memory(State):
             return self.cast_to(made, self.operand)
         if self.chance(0.15):
             return self.gathered_rows(free, inner)
+        if self.chance(0.12):
+            widened = self.widened_operand(free, inner)
+            if widened is not None:
+                return widened
         return self.read((free, inner), self.operand)
 
     def gathered_rows(self, free: str, inner: str) -> tuple[str, Type]:

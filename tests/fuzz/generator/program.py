@@ -32,7 +32,7 @@ class Type:
 @dataclass
 class Array:
     """An argument: `dims` outermost first, `low` and `high` of its whole numbers; `spread`: how it lies in memory;
-    `special`: whether some elements are NaN or infinite."""
+    `special`: whether some elements are NaN or infinite; `tolerance`: how far apart results may be."""
 
     name: str
     dims: tuple[str, ...]
@@ -42,6 +42,7 @@ class Array:
     space: str | None = None
     spread: str = "plain"
     special: bool = False
+    tolerance: float = 0.0
 
     def annotation(self) -> str:
         space = () if self.space is None else (f"wd.{self.space}",)
@@ -116,7 +117,8 @@ class Block:
 @dataclass
 class Program:
     """One kernel with its arguments. `sizes`: extents; `subs`: further symbols; `cut`: constraints as text; `schedule`
-    and `hopper`: options of `wd.Schedule` for every chip and for sm_90a alone; `dynamic`: run-time dimensions."""
+    and `hopper`: options of `wd.Schedule` for every chip and for sm_90a alone; `dynamic`: run-time dimensions; `by`: if
+    any, the dtype of a second number, 3, that is passed by value."""
 
     seed: int
     sizes: dict[str, int]
@@ -128,6 +130,7 @@ class Program:
     schedule: dict[str, Any] = field(default_factory=dict)
     hopper: dict[str, Any] = field(default_factory=dict)
     dynamic: tuple[str, ...] = ()
+    by: str = ""
 
     def leave_out(self) -> None:
         """Drops dimensions that nothing mentions: the compiler could not know their extents."""
@@ -157,7 +160,8 @@ class Program:
         lines += ["", "@wd.wave("]
         lines += [f"    [{', '.join(self.cut)}],"]
         lines += [f"    subs={{{', '.join(f'{k}: {v}' for k, v in self.bound().items())}}}, schedule={schedule},", ")"]
-        lines += ["def drawn(", *(f"    {h}" for h in head), "    flag: wd.Scalar[wd.i32],", "):"]
+        lines += ["def drawn(", *(f"    {h}" for h in head), "    flag: wd.Scalar[wd.i32],"]
+        lines += [f"    by: wd.Scalar[wd.{self.by}],", "):"] if self.by else ["):"]
         lines += ["    " + line for line in used.splitlines()] or ["    pass"]
         extents = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         spread = ", ".join(f"{a.name} {a.spread}" for a in self.arrays if a.spread != "plain")

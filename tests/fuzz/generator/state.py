@@ -99,8 +99,13 @@ class State:
         if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
             tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
             waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
+        long = self.kind == "rows" and self.chance(0.08)  # rows that take more registers than lanes
+        if long:
+            tile_m = 2 * waves[0]
         m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, self.one((1, 1, 2)) * tile_m + 40))
         n = int(self.one((1, 7, 16, 30, 33, 64, 65, 100, 128, 130))) if self.kind == "rows" else self.extent(80)
+        if long:
+            m, n = min(m, 9), int(self.one((256, 258, 300, 399, 512)))
         p.sizes.update(M=m, N=n)
         p.cut.append(f"wd.WorkgroupConstraint(M, {tile_m}, 0)")
         if waves[0] > 1 or self.chance(0.5):
@@ -114,7 +119,7 @@ class State:
         if self.tidy:
             p.sizes.update(M=(m := -(-m // 16) * 16), N=(n := max(16, -(-n // 16) * 16)))
         tile_n = n
-        how_n = self.one(how)
+        how_n = self.one(("cover", "whole", "whole") if long else how)
         if how_n == "whole" and waves[1] > 1:
             how_n = "cover"
         if how_n == "loop":

@@ -149,6 +149,10 @@ class Values(State):
             ("wd.reciprocal(abs({}) + 1.0) * (abs({}) + 1.0)", 1), ("wd.rsqrt(abs({}) + 1.0) * 0.25", 1),
             ("wd.pow(abs({}) * 0.125, 2.0) * 0.0 + 2.0", 2), ("{}**2 * 0.03125", 128), ("wd.exp({} * 0.0) * 3.0", 3),
         ))  # fmt: skip
+        if self.chance(0.3):  # near enough, too
+            for name in ("tanh", "sigmoid", "exp2"):
+                if form.startswith(f"wd.{name}("):
+                    form = f"{form[:-1]}, fast=True)"
         exact = {"f16": 2048, "bf16": 256, "f32": 1 << 24}[dtype]
         name = self.let(self.body, text, Type(x[1].dims, dtype, LIMIT))[0]
         # Narrow floats round each operation: a product is only next to a whole number in f32.

@@ -161,6 +161,49 @@ def run_scalars(program: AmdProgram, chip: str) -> None:
     assert np.array_equal(out, want)
 
 
+def carried_scalars(chip: str) -> Kernel:
+    """130 scalars that a loop of three trips carries, each to its neighbour's place."""
+    kernel = kernels.new_kernel("carried_scalars", chip, ["x", "y"])
+    b = Builder(kernel, get_target(chip))
+    tid = b.tid()
+    x = b.bitcast(b.load_global(b.buffer(b.param(0), 256), b.mul(tid, 4), bytes=4, type=B32), I32)
+    values = [b.emit("readfirst", (b.xor(x, 1000 * i + 7),)) for i in range(130)]
+    with b.for_(0, 3, 1, values, uniform=[True] * len(values)) as loop:
+        carried = list(loop.carried)
+        loop.yield_([b.add(v, loop.iv) if i % 2 else v for i, v in enumerate(carried)])
+    total = tid
+    for v in loop.results:
+        total = b.add(b.xor(total, v), 1)
+    b.store_global(b.buffer(b.param(1), 256), b.mul(tid, 4), b.bitcast(total, B32), bytes=4)
+    return kernel
+
+
+@pytest.mark.parametrize("chip", ["gfx942", *(pytest.param(c, marks=pytest.mark.slow) for c in ("gfx90a", "gfx950"))])
+def test_scalars_that_a_loop_carries_keep_their_lanes(chip: str) -> None:
+    """Copies between what a loop starts with, carries and gives cost nothing where one lane has all three; the checker
+    sees when it is another lane."""
+    kernel = carried_scalars(chip)
+    compiled = compile_kernel_ir(kernel, get_target(chip))
+    data, out = np.arange(5, 69, dtype=np.int32), np.zeros(64, np.int32)
+    run(compiled.text, target=chip, grid=(1, 1, 1), block=(64, 1, 1), args=[data, out], checks=True)
+    want = np.arange(64, dtype=np.int32)
+    for i in range(130):
+        want = (want ^ ((5 ^ (1000 * i + 7)) + (3 if i % 2 else 0))) + 1
+    assert np.array_equal(out, want)
+    assert 28 < compiled.resources.spilled.scalars < 60
+    program = select(kernel, chip)
+    _allocate(program, rows_of(chip), None)
+    assert check_allocation(program) == []
+    kept = [inst for block in program.blocks for inst in block.insts if inst.row is KEPT]
+    assert len(kept) >= 28
+    for inst in kept[::8]:
+        assert inst.mods is not None
+        good = inst.mods["home"]
+        inst.mods["home"] = tuple((register, (lane + 1) % 64) for register, lane in good)
+        assert check_allocation(program), f"{inst} instead of {good}"
+        inst.mods["home"] = good
+
+
 KERNELS = {
     "scratch": lambda chip: (kernels.gemm(chip, 64, 64, 128), 28),
     "accumulation": lambda chip: (pressing(chip, 270), None),
