@@ -211,10 +211,10 @@ def store_transposed(
 
 
 def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[list[Value]]:
-    """Column j of loaded rows of `count` packed elements, as 32-bit words; elements of 1 or 2 bytes.
+    """Column j of loaded rows of `count` packed elements, as 32-bit words; elements of 1, 2 or 4 bytes.
 
-    Words of two 16-bit elements take one byte permutation. Four bytes are gathered in two rounds: pairs of rows first,
-    a permutation for the bytes of two columns at once.
+    Words of one element only change their names; those of two 16-bit elements take one byte permutation. Four bytes are
+    gathered in two rounds: pairs of rows first, a permutation for the bytes of two columns at once.
     """
     per = 4 // es
 
@@ -226,6 +226,9 @@ def transposed(b: Builder, rows: Sequence[Value], es: int, count: int) -> list[l
         words = []
         at = j % per
         for r in range(0, len(rows), per):
+            if es == 4:
+                words.append(word(r, j))
+                continue
             if es == 2:
                 selector = (4 + 2 * at) << 16 | (5 + 2 * at) << 24 | (2 * at) | (2 * at + 1) << 8
                 words.append(b.permute_bytes(word(r + 1, j), word(r, j), selector))

@@ -122,6 +122,14 @@ def copy_ways(
     return ways
 
 
+def register_blocks(fast: str, vector: int, share: int) -> list[CopyWay]:
+    """Blocks of 32-bit words of which a thread's `share` of a tile is a whole number: vectors of up to `vector` words
+    of four or two rows, whose columns are stored as vectors along `fast`. To transpose one only names its registers
+    anew."""
+    found = [CopyWay(fast, v, deep) for v, deep in ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4)) if v <= vector]
+    return [way for way in found if share and share % (way.vector * way.deep) == 0]
+
+
 SEGMENT = 64
 """Bytes of a row that lanes fetch together, however they are spread over the tile: a vector cache's shortest line."""
 
@@ -136,14 +144,15 @@ def transposing_clocks(target: Target, es: int, elements: int, vector: int, deep
     """Issue clocks that one thread's share of a tile costs beside its stores: loads, and byte permutations per word.
 
     A word of two 16-bit elements is one permutation of two loaded words; one of four bytes takes two. Single bytes are
-    shifted down first, halves of words are not.
+    shifted down first, halves of words are not. Words of one element are none.
     """
     issue = target.clock_unit
     loads = elements // vector
     weight = SINGLE_LOAD if es == 2 and deep == 1 else LOAD_ISSUES
     words = elements * es // 4
     single = elements - words if es == 1 else 0
-    return issue * (weight * loads + (words * (2 if es == 1 else 1) if deep > 1 else single))
+    permuted = words * (2 if es == 1 else 1) if deep > 1 and es < 4 else single
+    return issue * (weight * loads + permuted)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.bits import Bits, bit
 from wavedsl.ir.column_pairs import rows_apart
-from wavedsl.ir.copy_ways import CopyWay, Trip, copy_bits, copy_ways, transposing_clocks, without_arithmetic
+from wavedsl.ir.copy_ways import (
+    CopyWay,
+    Trip,
+    copy_bits,
+    copy_ways,
+    register_blocks,
+    transposing_clocks,
+    without_arithmetic,
+)
 from wavedsl.ir.direct_copy import DirectCopy, direct_clocks, filled_directly, linear_widths, not_direct, plan_direct
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.fragment_loads import UNIT_ATOMS, VECTOR_ATOMS, plan_place_addresses, wave_digits
@@ -163,7 +171,8 @@ def _ways(request: _Request, packed: bool) -> list[CopyWay]:
 
     Where lanes multiply and add words themselves, those of one element of the contracted dimension must not all come to
     one bank of registers, as every fourth register of vectors along it does. So that dimension is not the contiguous
-    one, if the chip's copies can lay down single words elsewhere.
+    one, if the chip's copies can lay down single words elsewhere, or, where copies must pass through registers, threads
+    have whole blocks to transpose there.
     """
     r, es = request, request.info.elsize
     fast, widest, order = r.memory_fast, r.vector, list(r.extents)
@@ -175,6 +184,8 @@ def _ways(request: _Request, packed: bool) -> list[CopyWay]:
             way = CopyWay(across, 1, across=SECTOR // es)
             lanes, waves = r.target.wave_size, r.partition.waves
             return [way if copy_bits(fast, [across], r.extents, way, lanes, waves) is not None else CopyWay(across, 1)]
+        if blocks := register_blocks(across, widest, r.elements // r.threads if r.elements % r.threads == 0 else 0):
+            return blocks
     orientations = [d for d in dict.fromkeys([r.contracted or fast, fast]) if d in r.extents]
     ways = [way for d in orientations for way in copy_ways(d, fast, widest, es, r.extents, r.threads, order)]
     if r.target.copy_linear and r.direct is not False and fast in orientations and not packed:
@@ -270,7 +281,7 @@ def _cost(
     """(clocks over all trips, clocks of LDS per trip, whether vector instructions prepare the tile)."""
     r, target, es = request, request.target, request.info.elsize
     transposes = way.fast != r.memory_fast
-    clocks, busy, computed = choice.total, choice.cycles, transposes and (way.deep > 1 or es == 1)
+    clocks, busy, computed = choice.total, choice.cycles, transposes and (way.deep > 1 or es == 1) and es < 4
     if filled is not None:
         clocks += direct_clocks(target, filled, r.vector * es, r.trips)
         busy += filled.waves * filled.count * target.cost("store.shared", way.linear).cycles

@@ -359,3 +359,34 @@ def test_choices_of_f64_are_the_tiles_that_were_measured():
     found = gemm_choices(a, b, c, transpose_b=True, product=H200, most=6)
     assert {(x.cut.tile_m, x.cut.tile_n) for x in found} == {(x.rows, x.columns) for x in DOUBLES}
     assert {x.cut.pipeline_stages for x in found} == {2, *(x.stages for x in DOUBLES)}
+
+
+@pytest.mark.parametrize(("size", "stored"), [((128, 128, 64), 4), ((150, 140, 100), 4), ((133, 129, 33), 4)])
+def test_f32_is_transposed_in_registers_where_copies_pass_through_them(size, stored):
+    """A choice beside copies of single words, of which there would be twice as many: columns of blocks of 4 x 4, or of
+    four rows, are stored together, without a bank conflict."""
+    m, n, k = size
+    form = Form(wd.f32, wd.f32, True)
+    kernel = kernels.tiled(form, (128, 128, 16), (2, 2, 1), 3, split=1, by_registers=True)
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(s, np.float32) for s in ((m, k), (n, k)))
+    c = np.full((m, n), np.nan, np.float32)
+    made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
+    report = made.emulate(a, b, c, 1.0, 0.0)
+    stores = re.findall(r"st\.shared\.(?:v(\d)\.)?b32", made.asm)
+    assert stores and set(stores) == {str(stored)} and "cp.async" not in made.asm
+    assert report.bank_conflicts == 0
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.T, atol=3e-5)
+
+
+def test_f32_cuts_that_an_h200_measured():
+    """Of a short K 64 x 64; of a long one 128 x 128, also with copies that pass through registers."""
+    c = np.empty((2048, 2048), np.float32)
+    a, b = (np.empty((2048, 2048), np.float32) for _ in range(2))
+    found = [x.cut for x in gemm_choices(a, b, c, transpose_b=True, product="H200")]
+    assert (found[0].tile_m, found[0].tile_n, found[0].by_registers) == (128, 128, False)
+    assert any(x.by_registers and (x.tile_m, x.tile_n, x.tile_k) == (128, 128, 16) for x in found[:6])
+    tiles = choose_tiles("wave_parallel", GemmShape(8192, 8192, 64, wd.f32), H200)
+    assert (tiles.tile_m, tiles.tile_n) == (64, 64)
+    tiles = choose_tiles("wave_parallel", GemmShape(8192, 8192, 128, wd.f32), H200)
+    assert (tiles.tile_m, tiles.tile_n) == (128, 64)

@@ -53,6 +53,9 @@ waves have 64 x 64 they read an operand for twice as many sums."""
 ADDED_K = 512
 """K from which on the former is considered: 8192 x 8192 x 64 takes a tenth longer in it on an H200, 2048^3 a tenth
 less."""
+SHORT_ADDED_K, SHORT_ADDED_TILES = 64, 8
+"""K up to which they take 64 x 64, where units have so many of these: 8192 x 8192 x 64 in 220 us on an H200, in 128 x
+64 235, by the replay 166 and 175; K = 128 by the replay 363 and 309."""
 TAIL = 0.8
 """Share of busy units over all rounds below which equal shares of K steps, or smaller tiles, beat whole tiles."""
 
@@ -93,7 +96,7 @@ class GemmShape:
 class TileChoice:
     """How to cut a product. Tiles in elements per workgroup, waves per workgroup, `vector_width` in elements per lane
     and access, `pipeline_stages` 0 for as many as the compiler chooses, `prefetch_distance` in K steps ahead of the one
-    that is computed, `split` workgroups per output tile."""
+    that is computed, `split` workgroups per output tile. `by_registers`: copies to shared memory pass through them."""
 
     tile_m: int
     tile_n: int
@@ -104,6 +107,7 @@ class TileChoice:
     vector_width: int
     prefetch_distance: int
     split: int = 1
+    by_registers: bool = False
 
 
 def vector_width(dtype: DType) -> int:
@@ -164,12 +168,15 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
             waves_n = min(large[1] // LARGE_WAVE, MOST_WAVES // waves_m)
             return TileChoice(*large, min(8 * width, k), 0, waves_m, waves_n, width, 2)
     wide = min(m, n) >= 128 and k >= ADDED_K
-    if strategy in ("wave_parallel", "auto") and product is not None and wide and _added(shape, product):
+    if strategy in ("wave_parallel", "auto") and product is not None and wide and of_multiply_adds(shape, product):
         rows, columns, _ = min(ADDED, key=lambda x: ceil(ceil(m / x[0]) * ceil(n / x[1]) / product.units) * prod(x))
         if (rows, columns) == ADDED[0][:2]:
             return _tiles(rows, columns, 2 * width, 4, width, 3)
     if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
         tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
+        if strategy in ("wave_parallel", "auto") and product is not None and of_multiply_adds(shape, product):
+            many = ceil(m / 64) * ceil(n / 64) >= SHORT_ADDED_TILES * product.units
+            tile_m, tile_n = (64, 64) if k <= SHORT_ADDED_K and many else (tile_m, tile_n)
         chosen = _tiles(tile_m, tile_n, min(4 * width, k), 2, width, 2)
         if strategy == "split_k" and product is not None:
             count = ceil(m / tile_m) * ceil(n / tile_n)
@@ -230,7 +237,7 @@ def _doubles(shape: GemmShape, product: Product, width: int) -> TileChoice:
     return next(x for x in DOUBLES if busy(x) >= least).tiles(shape.k, width)
 
 
-def _added(shape: GemmShape, product: Product) -> bool:
+def of_multiply_adds(shape: GemmShape, product: Product) -> bool:
     """Whether the chip multiplies f32 by multiply-adds."""
     return shape.dtype.name == "f32" and not product.has_matrix("f32", get_target(product.target))
 

@@ -18,6 +18,7 @@ from math import ceil, prod
 from typing import Any
 
 from wavedsl.analysis.strategy import (
+    ADDED,
     DOUBLES,
     GEMV_ROWS,
     PERSISTENT_K,
@@ -25,6 +26,7 @@ from wavedsl.analysis.strategy import (
     TileChoice,
     choose_tiles,
     of_doubles,
+    of_multiply_adds,
     vector_width,
 )
 from wavedsl.ir.product import Product
@@ -148,6 +150,9 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
         name = first.strategy if isinstance(first.cut, TileChoice) else "skinny"
         own = first.cut if isinstance(first.cut, TileChoice) else choose_tiles(name, shape, chip)
         starts = [(name, own)]
+        if form.b_rows and (own.tile_m, own.tile_n) == ADDED[0][:2] and of_multiply_adds(shape, chip):
+            # Both operands in blocks, transposed in registers: half as many copies as of single words.
+            known.append(replace(own, tile_k=4 * own.vector_width, pipeline_stages=3, by_registers=True))
         if k >= 2 * PERSISTENT_K:
             starts += [(x, choose_tiles(x, shape, chip)) for x in ("stream_k", "split_k") if x != name]
     for strategy, start in starts:

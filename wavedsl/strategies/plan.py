@@ -64,7 +64,8 @@ class Choice:
         if isinstance(cut, TileChoice):
             parts = f", {cut.split} parts" if cut.split > 1 else ""
             stages = f", {cut.pipeline_stages} stages" if cut.pipeline_stages else ""
-            return f"{self.strategy} {cut.tile_m}x{cut.tile_n}x{cut.tile_k}{stages}{parts}"
+            way = ", by registers" if cut.by_registers else ""
+            return f"{self.strategy} {cut.tile_m}x{cut.tile_n}x{cut.tile_k}{stages}{parts}{way}"
         parts = f", {cut.parts} parts" + " added by a second launch" * cut.apart if cut.parts > 1 else ""
         return f"{self.strategy} {'x'.join(map(str, cut.tile))}{parts}"
 
@@ -422,7 +423,9 @@ def _tiled(plan: Plan, form: Form, chip: Product, sizes: Any, split: int = 1) ->
     ahead = _depth(plan, form, cut, groups, ceil(k / cut[2] / split), chip)
     plan.asked = hints(form, sizes, cut, chip)
     waves = (*waves_of(tiles, form, chip), 1)
-    return kernels.tiled(form, cut, waves, ahead.stages, m <= n, split, plan.asked, ahead.prefetch)
+    return kernels.tiled(
+        form, cut, waves, ahead.stages, m <= n, split, plan.asked, ahead.prefetch, by_registers=tiles.by_registers
+    )
 
 
 def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps: int, chip: Product) -> Depth:
