@@ -40,13 +40,22 @@ def registers_text(resources: Any) -> str:
     return "-" if resources.registers is None else str(resources.registers)
 
 
+def _spills_text(resources: Any) -> str:
+    """How many registers are spilled, and to where if the resources say."""
+    where = getattr(resources, "spilled", None)
+    if not resources.spills or where is None:
+        return _cell(resources.spills)
+    places = {"lanes": where.scalars, "accumulation registers": where.accumulation, "scratch": where.scratch}
+    return f"{resources.spills} ({', '.join(f'{n} in {place}' for place, n in places.items() if n)})"
+
+
 def resources_text(compiled: Any) -> str:
     """What a compiled kernel uses, one line per kind."""
     r = compiled.resources
     counted = ", ".join(f"{kind} {count}" for kind, count in r.instructions.items() if count)
     lines = [
         f"{compiled.name} for {compiled.target}: grid {_sizes(compiled.grid)}, block {_sizes(compiled.block)}",
-        f"registers {registers_text(r)}, shared memory {r.shared_bytes} B, spills {_cell(r.spills)}, "
+        f"registers {registers_text(r)}, shared memory {r.shared_bytes} B, spills {_spills_text(r)}, "
         f"occupancy {_cell(r.occupancy)}",
         f"instructions: {counted}",
     ]

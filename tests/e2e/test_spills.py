@@ -10,6 +10,8 @@ import pytest
 from wavedsl.codegen.amdgcn.spill_vectors import VectorSpill, pressure_of
 
 import wavedsl as wd
+from wavedsl.analysis.played import OUTSIDE, scratch_by_loop
+from wavedsl.reports import resources_text
 
 H, M, N, K, D, BM, BN, BK = wd.symbols("H M N K D BM BN BK")
 CHIPS = ("gfx90a", "gfx942", "gfx950")
@@ -66,6 +68,25 @@ def test_what_is_spilled_survives_saving(tmp_path) -> None:
     compiled.save(tmp_path / "k.json")
     loaded = wd.load(tmp_path / "k.json")
     assert loaded.resources == compiled.resources and loaded.resources.spilled.scratch > 0
+
+
+def test_what_is_spilled_costs_time() -> None:
+    """`analyze` counts loads and stores of spilled registers, in each trip of the loop that they stand in; `inspect`
+    says where registers are."""
+    subs = {M: 512, N: 512, K: 512}
+    compiled = product(1, 2).compile(target="gfx950", subs=subs)
+    r = compiled.resources
+    inside, total = r.loops[0].instructions["scratch"], r.instructions["scratch"]
+    where = scratch_by_loop(compiled.kernel_ir, r)
+    assert len(r.loops) == 1 and 0 < inside < total
+    assert where.pop(OUTSIDE) == total - inside and list(where.values()) == [inside]
+    text = resources_text(compiled)
+    assert f"spills {r.spills} (" in text and f"{r.spilled.scratch} in scratch)" in text
+    spilled = wd.analyze(compiled, subs=subs).clocks
+    for counts in (r.instructions, r.loops[0].instructions):
+        counts["scratch"] = 0
+    assert scratch_by_loop(compiled.kernel_ir, r) == {}
+    assert spilled > wd.analyze(compiled, subs=subs).clocks + 4 * total
 
 
 def attention(queries: int, keys: int, waves: int):

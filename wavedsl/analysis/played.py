@@ -9,7 +9,8 @@ for where they are used, matrix units of the SIMDs, LDS and vector memory of the
 Bank conflicts and cache lines come from the addresses (`lanes`). Long loops are played for a few trips at their
 beginning and end, and the trips between count at the rate of the last.
 
-What the IR does not show is left out: instructions that the back end adds (copies, hazards) or folds.
+What the IR does not show is left out: instructions that the back end adds (copies, hazards) or folds, but for the
+loads and stores of spilled registers, which the text's resources count.
 """
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ class _Wave:
 
 
 class _Play:
-    def __init__(self, kernel: Kernel, target: Target, threads: Threads, launch: Launch, chip: ChipModel):
+    def __init__(
+        self, kernel: Kernel, target: Target, threads: Threads, launch: Launch, chip: ChipModel,
+        scratch: Mapping[int, int],
+    ):  # fmt: skip
+        self.scratch = scratch
         self.kernel, self.target, self.threads, self.chip = kernel, target, threads, chip
         self.atoms = {a.name: a for a in target.mma_atoms}
         notes = kernel.notes.get("lowering")
@@ -135,7 +140,7 @@ class _Play:
         count = self.kernel.waves
         self.alone = groups * count <= SIMDS
         waves = [_Wave(n % count, n // count, n % SIMDS) for n in range(groups * count)]
-        walks = [self.region(w, self.kernel.body, frame) for w in waves]
+        walks = [self.whole(w, frame) for w in waves]
         turns: list[tuple[float, int]] = []
         arrived: list[list[int]] = [[] for _ in range(groups)]
         living = [count] * groups
@@ -169,6 +174,24 @@ class _Play:
             for u, c in self.busy.items()
         }
         return Played(end, {u: c for u, c in busy.items() if c})
+
+    def whole(self, w: _Wave, frame: Frame) -> Iterator[str]:
+        yield from self.region(w, self.kernel.body, frame)
+        yield from self.spilled(w, OUTSIDE)
+
+    def spilled(self, w: _Wave, where: int) -> Iterator[str]:
+        """What a trip of this loop (by its op's `id`), or all outside of loops, loads and stores of spilled registers:
+        a word of every lane each, behind each other, waited for once. So it is at least that."""
+        count = self.scratch.get(where, 0)
+        if not count:
+            return
+        yield "vmem"
+        clocks = count * max(TURN, self.kernel.wave_size * 4 / self.chip.l1_rate)
+        start = max(w.at, self.memory_free)
+        self.memory_free = start + clocks
+        self.busy["vmem"] += clocks
+        w.at = start + clocks + self.chip.hit_latency
+        self.last = max(self.last, w.at)
 
     def region(self, w: _Wave, region: Region, frame: Frame) -> Iterator[str]:
         for op in region.ops:
@@ -332,6 +355,7 @@ class _Play:
         for number, counter in enumerate(counters):
             inner = frame.trip(op, number, counter, before)
             yield from self.region(w, body, inner)
+            yield from self.spilled(w, id(op))
             self.hand_over(w, body.args[1:], body)
             before = inner
             w.at += 2 * TURN + (self.chip.taken_branch - TURN if number + 1 < len(counters) else 0)
@@ -351,6 +375,35 @@ _GLOBAL = frozenset(("load.global", "store.global", "load.far", "store.far", "co
 _TRACKED = _GLOBAL | {"load.shared", "mma", "mma.scaled", "param", "shuffle_xor", "shuffle_index", "any_lane"}
 
 
+OUTSIDE = 0
+"""Of scratch accesses by loop: those outside of loops."""
+
+
+def scratch_by_loop(kernel: Kernel, resources: Any) -> dict[int, int]:
+    """Instructions per trip that load or store spilled registers, of each loop's own body: `id` of its op → how many,
+    and of what lies outside of loops. Texts have the loops of their kernel in its order; where they do not, all of
+    them count as outside."""
+    total, left = resources.instructions["scratch"], [loop.instructions["scratch"] for loop in resources.loops]
+    found: dict[int, int] = {}
+    if not total or sum(op.name == "for" for op in kernel.body.walk()) != len(left):
+        return {OUTSIDE: total} if total else {}
+
+    def own(region: Region) -> int:
+        """Accesses of the loops directly or further inside; those of each are noted."""
+        inside = 0
+        for op in region.ops:
+            if op.name == "for":
+                mine = left.pop(0)
+                found[id(op)] = mine - own(op.regions[0])
+                inside += mine
+            else:
+                inside += sum(own(r) for r in op.regions)
+        return inside
+
+    found[OUTSIDE] = total - own(kernel.body)
+    return {where: count for where, count in found.items() if count > 0}
+
+
 TOGETHER = 4
 """Workgroups that are played together at most."""
 MOST_OPS = 20_000
@@ -359,19 +412,19 @@ MOST_OPS = 20_000
 
 def play(
     kernel: Kernel, target: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...],
-    chip: ChipModel | None = None, group: tuple[int, ...] = (0, 0, 0),
+    chip: ChipModel | None = None, group: tuple[int, ...] = (0, 0, 0), scratch: Mapping[int, int] | None = None,
 ) -> Played:  # fmt: skip
     """The workgroups of the compute unit that has most of them, while others load the chip as `launch` says.
 
     As many as reside together are played together, `TOGETHER` at most; the others follow at the same rate, or at that
     of the busiest pipe. `hidden`: values of hidden parameters by index; `group`: the workgroup that is played for all
-    of them. Raises KeyError for targets without a `ChipModel`.
+    of them; `scratch`: what `scratch_by_loop` says of the text. Raises KeyError for targets without a `ChipModel`.
     """
     chip = chip or CHIPS[target.name]
     threads = Threads(kernel, target.name, chip.line, hidden, grid, group)
     length = max(1, sum(1 for _ in kernel.body.walk()) * kernel.waves)
     groups = together(launch, length)
-    return of_launch(_Play(kernel, target, threads, launch, chip).run(groups), groups, launch)
+    return of_launch(_Play(kernel, target, threads, launch, chip, scratch or {}).run(groups), groups, launch)
 
 
 def together(launch: Launch, length: int) -> int:

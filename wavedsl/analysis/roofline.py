@@ -422,14 +422,15 @@ def _played(
 ) -> Played:  # fmt: skip
     """Clocks of the fullest unit and its pipes' busy ones, by the cycle model. `missing`: the part of the traffic that
     comes from memory."""
-    from wavedsl.analysis.played import play
+    from wavedsl.analysis.played import play, scratch_by_loop
     from wavedsl.runtime.emulator.cycle_chips import varied
 
     launch, group, scale = _launch(issued, chip, resident, missing)
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
     hidden = hidden_values(compiled, sizes)
     model = varied(compiled.target, units=chip.units)
-    return play(compiled.kernel_ir, target, launch, hidden, grid, model, group).scaled(scale)
+    scratch = scratch_by_loop(compiled.kernel_ir, compiled.resources)
+    return play(compiled.kernel_ir, target, launch, hidden, grid, model, group, scratch).scaled(scale)
 
 
 def _launch(issued: Issued, chip: Product, resident: int, missing: float) -> tuple[Any, tuple[int, ...], float]:
