@@ -15,7 +15,7 @@ there.
 
 from __future__ import annotations
 
-from wavedsl.codegen.amdgcn.liveness import Liveness
+from wavedsl.codegen.amdgcn.liveness import Liveness, runs
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, S_BASE, VCC, Program, Ref, Reg
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.register_file import LESS_PER_WAVE
@@ -298,26 +298,29 @@ def pressure_error(program: Program, liveness: Liveness, failure: Pressure) -> R
     where = 0
     best = -1
     regs = [r for r in program.regs if r.cls == failure.cls]
+    change: dict[int, int] = {}
+    for reg in regs:  # where its number changes, for a long program has as many points as tuples
+        first = liveness.first[reg.id]
+        width, registers = (reg.n, 1) if liveness.split[reg.id] else (1, reg.n)
+        for bits in liveness.live[first : first + width]:
+            for start, stop in runs(bits):
+                change[start] = change.get(start, 0) + registers
+                change[stop] = change.get(stop, 0) - registers
     union = 0
     for bits in failure.bundle.live:
         union |= bits
-    candidates = []
-    for b, block in enumerate(program.blocks):
-        for i, _ in enumerate(block.insts):
-            point = 2 * (liveness.starts[b] + i) + 1
-            if union >> point & 1:
-                candidates.append((point, block.insts[i]))
+    points = {point for first, stop in runs(union) for point in range(first, stop)}
     at_loc = None
-    for point, inst in candidates:
-        total = 0
-        for reg in regs:
-            first = liveness.first[reg.id]
-            if liveness.split[reg.id]:
-                total += sum(liveness.live[first + k] >> point & 1 for k in range(reg.n))
-            else:
-                total += reg.n * (liveness.live[first] >> point & 1)
-        if total > best:
-            best, where, at_loc = total, point, inst.loc
+    turns = iter(sorted(change))
+    turn, total = next(turns, None), 0
+    for b, block in enumerate(program.blocks):
+        for i, inst in enumerate(block.insts):
+            point = 2 * (liveness.starts[b] + i) + 1
+            while turn is not None and turn <= point:
+                total += change[turn]
+                turn = next(turns, None)
+            if point in points and total > best:
+                best, where, at_loc = total, point, inst.loc
     groups: dict[str, int] = {}
     for reg in regs:
         first = liveness.first[reg.id]

@@ -11,6 +11,7 @@ are built or cut up cost one per register.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -187,3 +188,15 @@ def _members(bits: int) -> list[int]:
     raw = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
     found: list[int] = np.flatnonzero(np.unpackbits(raw, bitorder="little")).tolist()
     return found
+
+
+def runs(bits: int) -> Iterator[tuple[int, int]]:
+    """The runs of points in a set, as (first, behind the last)."""
+    at = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        n = (bits ^ (bits + 1)).bit_length() - 1
+        bits >>= n
+        at += gap + n
+        yield at - n, at

@@ -20,13 +20,13 @@ values live in a small part of the program, so what is asked of every bundle is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 from wavedsl.codegen.amdgcn.allocate import Bundle, Pressure
-from wavedsl.codegen.amdgcn.liveness import Liveness
+from wavedsl.codegen.amdgcn.liveness import Liveness, runs
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, SCALAR_HOME, Program, Reg
 from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again, tail_of
 from wavedsl.codegen.amdgcn.rows import Rows
@@ -295,18 +295,6 @@ def _words(bundle: Bundle, taken: list[int]) -> int:
 
 
 # ---- points
-
-
-def runs(bits: int) -> Iterator[tuple[int, int]]:
-    """The runs of points in a set, as (first, behind the last)."""
-    at = 0
-    while bits:
-        gap = (bits & -bits).bit_length() - 1
-        bits >>= gap
-        n = (bits ^ (bits + 1)).bit_length() - 1
-        bits >>= n
-        at += gap + n
-        yield at - n, at
 
 
 def positive(numbers: np.ndarray) -> int:
