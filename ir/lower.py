@@ -122,10 +122,12 @@ def _run(low: Lowering) -> Kernel:
             emit_kernel(low)
     kernel = low.b.finish()
     kernel.shared_bytes = max(low.shared_top, low.reduced_at + reduced)
-    if low.partition.shared_rows and kernel.shared_bytes > low.target.shared_bytes:
+    alone = converted + reduced > low.target.shared_bytes  # conversions and reductions each fit, but not both
+    if (low.partition.shared_rows or alone) and kernel.shared_bytes > low.target.shared_bytes:
+        hint = "smaller tiles of the workgroup" if alone else "wd.WaveConstraint says who has what"
         raise ConstraintError(
             f"{low.partition.waves} waves exchange {kernel.shared_bytes} bytes through shared memory; a workgroup of "
-            f"{low.target.name} has {low.target.shared_bytes}", low.graph.loc, "wd.WaveConstraint says who has what",
+            f"{low.target.name} has {low.target.shared_bytes}", low.graph.loc, hint,
         )  # fmt: skip
     for n in low.graph.all_nodes():
         plan = low.inference.mmas.get(n.id)

@@ -543,3 +543,18 @@ def test_a_product_of_two_rows(target: str) -> None:
         wd.write(wd.broadcast(wd.mma(wd.read(a), wd.read(b)), M), y)
 
     agree(kernel, [whole((8,), wd.f16), whole((8,), wd.f16, 1), whole((5,), wd.f32)], target)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_conversions_and_results_of_atomics_do_not_fit_together(target: str) -> None:
+    """Seed 400334: each of the two was compared with the chip's shared memory, and their sum by the verifier only."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 48, 1)])
+    def kernel(x: wd.Memory[M, N, wd.i64], y: wd.Memory[N, M, wd.f64], z: wd.Memory[M, N, wd.i64]):
+        old = wd.atomic_cas(wd.Register[M, N, wd.i64](5), wd.Register[M, N, wd.i64](1), x)
+        wd.write(wd.broadcast(wd.Register[M, N, wd.f64](2) * 2, N, M), y)
+        wd.write(old, z)
+
+    arguments = [whole((1, 1), wd.i64), whole((1, 1), wd.f64), whole((1, 1), wd.i64)]
+    with pytest.raises(wd.ConstraintError, match="through shared memory; a workgroup of"):
+        kernel.compile(*arguments, target=target)
