@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from wavedsl.ir.build_core import PINNED
@@ -279,32 +278,30 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
         begin = b.select(small, begin, hi if first else lo)
         end = b.select(small, end, begin)
     end = b.max_s(end, begin)
-    begin, end = _longer(b, op, lo, begin, end, hi)
     carried = [env[a] for a in op.args[3:]]
     if first:  # where nothing is known: the range in which the others hold may end before this one
-        carried = _part(b, op, lo, begin, carried, set(), env, hook, "masked")
+        carried = _part(b, op, lo, _behind_one(b, op, lo, begin), carried, set(), env, hook, "masked")
         _drain(b, op)
     carried = _part(b, op, begin, end, carried, {e.op for e in edges}, env, hook, "whole")
     if last:
         _drain(b, op)
+        hi = _behind_one(b, op, end, hi)
         carried = _part(b, op, end, hi, carried, {e.op for e in first}, env, hook, "masked")
     for old, new in zip(op.results, carried):
         env[old] = new
 
 
-def _longer(b: Builder, op: Op, lo: Value, begin: Value, end: Value, hi: Value) -> tuple[Value, Value]:
-    """Where masks cease and begin again, so that no part with asynchronous products is known to have a single trip: as
-    straight code beside the other part's loop it takes more registers than a warpgroup has (attention of head size 128
-    on 1111 keys: ptxas 13 spills 96 bytes and lets products wait for each other)."""
-    bounds = [x.const for x in (lo, begin, end, hi)]
-    if not _starts_products(op) or any(x is None for x in bounds):
-        return begin, end
-    first, whole, last = (int(y) - int(x) for x, y in pairwise(bounds))  # type: ignore[arg-type]
-    if first == 1 and whole > 2:
-        begin, whole = b.add(begin, 1), whole - 1
-    if last == 1 and whole > 2:
-        end = b.sub(end, 1)
-    return begin, end
+def _behind_one(b: Builder, op: Op, lo: Value, hi: Value) -> Value:
+    """The end of a part; not a known number where that is a single trip with asynchronous products: as straight code
+    beside the other part's loop it takes more registers than a warpgroup has (attention of head size 128 on 1111 keys:
+    ptxas 13 spills 96 bytes and lets products wait for each other). Computing warpgroups have numbers below the copying
+    one's, of which neither this compiler nor ptxas makes the 1 that it is."""
+    notes = b.kernel.notes.get("lowering")
+    if notes is None or not (notes.strategy and notes.strategy.specialize) or not _starts_products(op):
+        return hi
+    if lo.const is None or hi.const is None or int(hi.const) - int(lo.const) != 1:
+        return hi
+    return b.add(lo, b.max_s(b.sub(b.shl(b.wave(), 1), 2 * (b.kernel.waves - 2)), 1))
 
 
 def _starts_products(op: Op) -> bool:
