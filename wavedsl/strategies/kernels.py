@@ -181,6 +181,7 @@ def added(form: Form, count: int, asked: Asked = UNASKED) -> Any:
             wd.WorkgroupConstraint(M, BM, 1),
             wd.WaveConstraint(M, WM),
             wd.WaveConstraint(N, BN),
+            wd.HardwareConstraint(waves_per_block=(1, ADDED_WAVES, 1)),  # none of them share parts
         ],
         subs={P: count, BM: ADDED_ROWS, BN: ADDED_COLUMNS, WM: ADDED_ROWS // ADDED_WAVES},
         schedule=wd.Schedule(dependent=True),
