@@ -5,10 +5,10 @@ their second one stored to shared memory (`MmaPlan.held`). Out: `Pieces`, or the
 loop.
 
 What a running instruction reads from registers is not to be written, so a trip's first operand has to wait for the
-products of the trip before. Each piece has registers of its own, and waits for its own products only: those of the
-others run meanwhile. A trip stores the second operand while all products of the trip before run, and meets the waves
-that store other parts of it; then, piece by piece, it waits for that piece's products, adds up what the loop carries
-of them (`late_additions`), computes the piece's operand of what was loaded ahead, and starts its products.
+products of the trip before. A trip stores the second operand while those run, and meets the waves that store other
+parts of it; then it waits for them, once (two waits for all but one group make ptxas 13 serialise the loop: C7514).
+Piece by piece it adds up what the loop carries of the trip before (`late_additions`), computes the piece's operand of
+what was loaded ahead, and starts its products: they run while the next piece's operand is computed.
 
 Invariants: when registers of a piece are read or written by anything but products, its products have ended. A slot of
 the stored operand is written again three trips later: its readers have been waited for before the barrier between.
