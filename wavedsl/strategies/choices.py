@@ -160,7 +160,7 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
             idle = ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) % chip.units
             if strategy in ("stream_k", "split_k") and not idle:
                 continue
-            if _fits(tiles, form, sizes, chip):
+            if _fits(strategy, tiles, form, sizes, chip):
                 yield Choice(strategy, tiles)
 
 
@@ -180,8 +180,11 @@ def _scaled(count: int, doublings: int) -> int:
     return count << doublings if doublings >= 0 else count >> -doublings
 
 
-def _fits(tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Product) -> bool:
-    """Whether sides are sensible, no tile is more than half empty, and registers hold its sums."""
+def _fits(
+    strategy: str, tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Product
+) -> bool:  # fmt: skip
+    """Whether sides are sensible, no tile is more than half empty, and registers hold its sums beside what else there
+    is: places of a K cut in parts, or words of a B that is turned for products of two numbers per operand."""
     sides = (tiles.tile_m, tiles.tile_n)
     if not all(
         LEAST_SIDE <= side <= MOST_SIDE and (side < 2 * x or side == LEAST_SIDE) for side, x in zip(sides, sizes)
@@ -189,8 +192,12 @@ def _fits(tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Prod
         return False
     if prod(waves_of(tiles, form, chip)) > MOST_WAVES:
         return False
-    lanes = get_target(chip.target).wave_size * MOST_WAVES
+    target = get_target(chip.target)
+    lanes = target.wave_size * MOST_WAVES
     held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)
+    more = strategy in ("stream_k", "split_k") or (form.promoted and not form.b_rows)
+    if more and target.registers < 2 * MOST_SUMS:
+        return held < MOST_SUMS * lanes
     return held <= MOST_SUMS * lanes
 
 
