@@ -422,7 +422,16 @@ KEEPS_ZERO = ("cast", "bitcast", "permute", "neg", "add", "sub")
 
 def _zero_of_zeros(x: Node) -> bool:
     """Whether a value is 0 beyond the ends of arrays: plain reads are, and so is what keeps their zeros."""
-    return x.op == "read" or (x.op in KEEPS_ZERO and all(map(_zero_of_zeros, x.inputs)))
+    work, seen = [x], {x.id}
+    while work:
+        y = work.pop()
+        if y.op == "read":
+            continue
+        if y.op not in KEEPS_ZERO:
+            return False
+        work += [z for z in y.inputs if z.id not in seen]
+        seen.update(z.id for z in y.inputs)
+    return True
 
 
 def sticks_out(low: Lowering, n: Node, dim: str) -> bool:

@@ -123,9 +123,17 @@ def _held_clocks(atom: MmaAtom, node: Node, position: int, sizes: Mapping[Any, i
     return clocks + (IDLE_CLOCKS if sizes[held] == atom.m else 0)
 
 
-def _sources(x: Node) -> set[Node]:
+def _sources(x: Node) -> list[Node]:
     """The reads that an operand is computed of."""
-    return {x} if x.op == "read" else {y for source in x.inputs for y in _sources(source)}
+    found, work, seen = [], [x], {x.id}
+    while work:
+        y = work.pop()
+        if y.op == "read":
+            found.append(y)
+            continue
+        work += [z for z in y.inputs if z.id not in seen]
+        seen.update(z.id for z in y.inputs)
+    return found
 
 
 def async_misfit(
