@@ -414,8 +414,12 @@ class Lowering:
         return out
 
     def uniform(self, n: Node, env: Env) -> Value:
-        """A single integer of the graph as a uniform i32."""
+        """A single integer of the graph as a uniform i32. One that bindings decide is needed in front of loops that
+        name it, too."""
         b = self.b
+        known = static_number(self.graph, n)
+        if known is not None and -(1 << 31) <= known < 1 << 31:
+            return b.i32(known)
         number = self.value(n, env).element(b, 0)
         number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number

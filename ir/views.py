@@ -13,6 +13,7 @@ moved   a dimension of the value from another start: `index(M) + start`, also on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,10 +164,11 @@ def is_tile(graph: Graph, n: Node) -> bool:
     return placement(graph, n) is not None
 
 
-def is_settled(graph: Graph, n: Node) -> bool:
-    """Whether a read moves a tile that no traced value places."""
+def is_settled(graph: Graph, n: Node, inside: Collection[int]) -> bool:
+    """Whether a read moves a tile that no number of a region places but such as bindings decide. `inside`: ids of the
+    region's nodes."""
     found = placement(graph, n)
-    return found is not None and not found.moved and not found.numbers()
+    return found is not None and all(x.id not in inside or static_number(graph, x) is not None for x in found.numbers())
 
 
 def only_placing(graph: Graph) -> set[int]:
