@@ -140,7 +140,9 @@ def each_tile(
             ring.skip(low, scaled(b, uses(low, ring), team))
     with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
-        number = loop.iv if order.uneven is None else dealt(b, loop.iv, earliest, single, numbers)
+        number = loop.iv
+        if order.uneven is not None:
+            number = dealt(b, number, earliest, single, numbers, order.uneven.back)
         set_coordinates(low, tile_numbers(b, order, number, counts, place))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
