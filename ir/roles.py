@@ -140,7 +140,9 @@ def each_tile(
             ring.skip(low, scaled(b, uses(low, ring), team))
     with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
-        number = loop.iv if order.uneven is None else dealt(b, loop.iv, earliest, single, numbers)
+        number = loop.iv
+        if order.uneven is not None:
+            number = dealt(b, number, earliest, single, numbers, order.uneven.back)
         set_coordinates(low, tile_numbers(b, order, number, counts, place))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
@@ -233,7 +235,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
     low.outlets = {o.node.id: o for o in outlets}
-    used = _set_depth(low, rings, stages)
+    used = _two_tiles(low, rings, stages)
     for ring in rings:
         for n in ring.members:
             low.staged[n.id] = _planned(low, n, ring.slots)
@@ -276,11 +278,29 @@ def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet]
     return _depth(low, rings, wanted)
 
 
+def _two_tiles(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
+    """Give rings their slots, those of regions that are no loops a second one where the copying warpgroup goes on to
+    the next of several tiles, and loops keep all of theirs or ENOUGH_SLOTS: what a tile has once then comes while the
+    tile before is computed. The bytes of shared memory that takes, all told."""
+    outside = [ring for ring in rings if ring.region.dim is None]
+    if low.strategy.specialize and low.strategy.order is not None and len(outside) < len(rings):
+        for ring in outside:
+            ring.tiles = 2
+        least = stages if low.choices.stages is not None else min(stages, ENOUGH_SLOTS)
+        for fewer in range(stages, least - 1, -1):
+            used = _set_depth(low, rings, fewer)
+            if used <= low.target.shared_bytes:
+                return used
+        for ring in outside:
+            ring.tiles = 1
+    return _set_depth(low, rings, stages)
+
+
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
-    """How often a ring is used: 1 outside loops, `unknown` where a run-time extent decides, or where a copying
+    """How often a ring is used: once a tile outside loops, `unknown` where a run-time extent decides, or where a copying
     warpgroup goes on to the next of several tiles."""
     if ring.region.dim is None:
-        return 1
+        return ring.tiles
     if low.strategy.specialize and low.strategy.order is not None:
         return unknown
     return low.plans[str(ring.region.dim)].trips or unknown
@@ -421,18 +441,26 @@ def walked(low: Lowering) -> set[int]:
     return found
 
 
-def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None:
-    """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs."""
-    filled: set[str] = set()
+def produce(
+    low: Lowering, region: Region, env: Env, iteration: Any = 0, behind: Callable[[], None] | None = None
+) -> None:
+    """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs. `behind`:
+    something to emit behind the first ring."""
+    later = {n.id: rings_behind(low, region, n) for n in region.nodes if n.op == "iterate"}
+    filled: set[str] = {ring.name for rings in later.values() for ring in rings}
     needed = walked(low)
 
     def bring(n: Node, where: Any) -> None:
+        nonlocal behind
         ring = low.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
             with low.b.loc(n.loc):
                 fill(low, ring, where, env)
                 ring.advance(low)
+                if behind is not None:
+                    behind()
+                    behind = None
 
     for n in region.nodes:
         if n.id in needed:
@@ -448,7 +476,24 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
             bring(x, iteration)
         if inner:
             with low.b.loc(n.loc):
-                _produce_loop(low, n, inner, env, iteration)
+                _produce_loop(low, n, inner, env, iteration, later[n.id])
+
+
+def rings_behind(low: Lowering, region: Region, n: Node) -> list[Ring]:
+    """Rings of a region, each with one slot that the tile before may still have, which the loop `n` alone reads: they
+    are filled behind the first ring of its first trip, whose slots are free by then."""
+    body: Region = n.attrs["body"]
+    if low.notes.order is None or not low.strategy.specialize or region.dim is not None:
+        return []
+    if low.plans[str(body.dim)].trips == 1 or not any(low.ring_of.get(x.id) in _own(low, body) for x in body.nodes):
+        return []
+    inside, users = {x.id for x in region_nodes(body)}, low.users()
+    alone = [ring for ring in _own(low, region) if ring.slots == 1]
+    return [ring for ring in alone if all(u.id in inside for x in ring.members for u in users.get(x.id, ()))]
+
+
+def _own(low: Lowering, region: Region) -> list[Ring]:
+    return [ring for ring in low.rings if ring.region is region]
 
 
 def _compute(low: Lowering, n: Node, context: Context) -> None:
@@ -466,9 +511,27 @@ def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     return [ring for ring in low.rings if any(ring.region is r for r in regions)]
 
 
-def _produce_loop(low: Lowering, n: Node, inner: Sequence[Ring], env: Env, iteration: Any) -> None:
+def _produce_loop(
+    low: Lowering, n: Node, inner: Sequence[Ring], env: Env, iteration: Any, later: Sequence[Ring]
+) -> None:
+    """Fill the rings of a loop, and `later` ones of the region around it behind the first of these."""
     b, body = low.b, n.attrs["body"]
     first, trips = loop_range(low, n, str(body.dim), env)
+    outer = low.loop_dim, low.base
+
+    def fill_later(exists: Value) -> None:
+        inside, (low.loop_dim, low.base) = (low.loop_dim, low.base), outer
+        with b.if_(exists) as branch:
+            for ring in later:
+                fill(low, ring, iteration, env)
+            branch.yield_()
+        low.loop_dim, low.base = inside
+
+    if isinstance(trips, int) and trips <= 1:
+        for ring in later:
+            fill(low, ring, iteration, env)
+            ring.advance(low)
+        later = ()
     with entered(low, body, iteration, first):
         if isinstance(trips, int) and trips <= 1:
             if trips:
@@ -479,9 +542,13 @@ def _produce_loop(low: Lowering, n: Node, inner: Sequence[Ring], env: Env, itera
         least = 1 if isinstance(trips, int) else 0
         with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
             set_states(inner, loop.carried)
-            produce(low, body, env, loop.iv)
+            produce(low, body, env, loop.iv, (lambda: fill_later(b.cmp("eq", loop.iv, 0))) if later else None)
             loop.yield_(ring_states(inner))
         set_states(inner, loop.results)
+    if later and not isinstance(trips, int):
+        fill_later(b.cmp("sle", trips, 0))
+    for ring in later:
+        ring.advance(low)
 
 
 class entered:
@@ -519,10 +586,11 @@ def set_states(rings: Sequence[Ring], values: Sequence[Value]) -> None:
 
 
 def unless_empty(
-    low: Lowering, region: Region, trips: Any, carried: Sequence[tuple[Key, Value]], play: Callable[[], list[Value]]
-) -> list[Value]:
+    low: Lowering, region: Region, trips: Any, carried: Sequence[tuple[Key, Value]], play: Callable[[], list[Value]],
+    otherwise: Callable[[], Any] | None = None,
+) -> list[Value]:  # fmt: skip
     """What `play` leaves in a loop's carried values, for loops that must have a trip: one that may have none is skipped
-    whole, and its rings stay where they are."""
+    whole, its rings stay where they are, and `otherwise` is done."""
     if isinstance(trips, int):
         return play()
     b, rings = low.b, rings_inside(low, region)
@@ -531,6 +599,8 @@ def unless_empty(
         results = play()
         branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
     with branch.orelse():
+        if otherwise is not None:
+            otherwise()
         branch.yield_([*(v for _, v in carried), *before])
     set_states(rings, branch.results[len(carried) :])
     return list(branch.results[: len(carried)])
