@@ -9,7 +9,9 @@ INVARIANT: nothing is shared with the builder's folding, facts or the emulators,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -163,8 +165,25 @@ def _slice(op: Op, v: Array) -> Array:
 
 
 def _ffma(a: Array, b: Array, c: Array) -> Array:
-    """The product is exact in float64 for singles; for doubles and rare ties the sum rounds a second time."""
+    """The product of singles is exact in float64, where rare ties round a second time; doubles are rational numbers."""
+    if a.dtype == np.float64:
+        return _multiply_add(a, b, c).astype(np.float64)
     return (a.astype(np.float64) * b + c).astype(a.dtype)
+
+
+def _rational(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if not exact:
+        return a * b + c  # which zero
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact.numerator)
+
+
+_multiply_add = np.frompyfunc(_rational, 3, 1)
 
 
 PLAIN: dict[str, Callable[..., Array]] = {

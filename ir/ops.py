@@ -671,7 +671,9 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def _sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
+    """Of -|x|: exp(-x) overflows where the result is a small number yet."""
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 def _pow(x: Any, y: Any) -> Any:
