@@ -2,15 +2,17 @@
 
     python benchmarks/f64_coefficients.py > ir/f64_constants.py
 
-A polynomial goes through the function at Chebyshev's nodes of its interval, which is within a small factor of the least
-largest error. Its coefficients are rounded to f64 from the constant up, and what each rounding changes is put right by
-those that follow. Written beside each table: its largest error, from samples of the interval, in 60 digits. A test makes
+A polynomial goes through the function at Chebyshev's nodes of its interval, which is within a small factor of the
+least largest error. Its coefficients are rounded to f64 from the constant up, and what each rounding changes is put
+right by those that follow. Written beside each table: its largest error, from samples of the interval, in 60 digits. A test makes
 the file again and compares.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import mpmath as mp
 from mpmath import mpf
@@ -89,6 +91,19 @@ def erf_rest(z: mpf) -> mpf:
     return mp.erf(s) / s - 1
 
 
+@dataclass(frozen=True)
+class ErrorTail:
+    """1 - erf(u + centre)."""
+
+    centre: float
+
+    def logarithm(self, u: mpf) -> mpf:
+        return mp.log(mp.erfc(u + self.centre))
+
+    def error(self, coefficients: Sequence[float], u: mpf) -> mpf:
+        return mp.erfc(u + self.centre) - mp.exp(horner(coefficients, u))
+
+
 ERF_BOUNDS = (1.0, 2.25, 6.0)
 """Where erf is x + x p(x²), then 1 - exp(q(x - centre)) with one q and another, then 1."""
 
@@ -114,8 +129,8 @@ def tables() -> list[tuple[str, str, object]]:
                lambda c, r: mp.exp(r) - 1 - r - r * r * horner(c, r))  # fmt: skip
     widest = (3 - 2 * mp.sqrt(2)) ** 2 * mpf("1.0001")
     f = near_zero(atanh_rest, lambda z: mpf(2) / 5 + z * 2 / 7, "1e-15")
-    polynomial("ATANH", "(2 atanh(s) - 2 s - 2/3 s³) / s⁵ by s², for |s| <= 3 - 2 sqrt(2); 2 atanh(s) / s of it", f, mpf(0),
-               widest, 7, lambda c, z: z * z * (f(z) - horner(c, z)))  # fmt: skip
+    what = "(2 atanh(s) - 2 s - 2/3 s³) / s⁵ by s², for |s| <= 3 - 2 sqrt(2); 2 atanh(s) / s of it"
+    polynomial("ATANH", what, f, mpf(0), widest, 7, lambda c, z: z * z * (f(z) - horner(c, z)))  # fmt: skip
     widest = (mp.pi / 4 * mpf("1.001")) ** 2
     sine = near_zero(sin_rest, lambda z: -mpf(1) / 6 + z / 120, "1e-15")
     polynomial("SIN", "(sin(r) - r) / r³ by r², for |r| <= pi / 4; sin(r) / r of it", sine, mpf(0), widest, 6,
@@ -128,13 +143,12 @@ def tables() -> list[tuple[str, str, object]]:
                lambda c, z: error_function(z) - horner(c, z))  # fmt: skip
     out.append(("ERF_BOUNDS", "Where erf goes from x + x p(x²) to 1 - exp(q(x - centre)), to another q, to 1.",
                 ERF_BOUNDS))  # fmt: skip
-    centres = tuple((low + high) / 2 for low, high in zip(ERF_BOUNDS, ERF_BOUNDS[1:]))
-    out.append(("ERF_CENTRES", "The middles of the two intervals above 1.", centres))
-    for name, low, high, centre, degree in zip(("ERF_NEAR", "ERF_FAR"), ERF_BOUNDS, ERF_BOUNDS[1:], centres, (14, 18)):
-        tail: Function = lambda u, centre=centre: mp.log(mp.erfc(u + centre))  # type: ignore[misc]
-        polynomial(name, f"ln(1 - erf(x)) by x - {centre}, for {low} <= x <= {high}; erf(x) of it", tail,
-                   mpf(low - centre), mpf(high - centre), degree,
-                   lambda c, u, centre=centre: mp.erfc(u + centre) - mp.exp(horner(c, u)))  # fmt: skip
+    intervals = list(itertools.pairwise(ERF_BOUNDS))
+    out.append(("ERF_CENTRES", "The middles of the two intervals above 1.", tuple((a + b) / 2 for a, b in intervals)))
+    for name, (low, high), degree in zip(("ERF_NEAR", "ERF_FAR"), intervals, (14, 18)):
+        tail = ErrorTail((low + high) / 2)
+        polynomial(name, f"ln(1 - erf(x)) by x - {tail.centre}, for {low} <= x <= {high}; erf(x) of it", tail.logarithm,
+                   mpf(low - tail.centre), mpf(high - tail.centre), degree, tail.error)  # fmt: skip
     return out
 
 

@@ -74,6 +74,20 @@ def _bfe(op: Op, a: Array) -> Array:
     return ((_unsigned(a) << np.uint32(up)) >> np.uint32(down)).view(np.int32)
 
 
+def _digits(a: Array) -> Array:
+    """Bits of 32-bit integers, the highest first, along a new last axis."""
+    return np.unpackbits(np.ascontiguousarray(a)[..., None].view(np.uint8)[..., ::-1], axis=-1)
+
+
+def _zeros_first(digits: Array) -> Array:
+    return np.where(digits.any(-1), digits.argmax(-1), 32).astype(np.int32)
+
+
+def _brev(a: Array) -> Array:
+    packed = np.packbits(_digits(a)[..., ::-1], axis=-1)[..., ::-1]
+    return np.ascontiguousarray(packed).view(np.int32)[..., 0]
+
+
 def _cvt(op: Op, a: Array) -> Array:
     t = op.results[0].type
     to = np.dtype(NUMPY[t.kind])
@@ -200,6 +214,10 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "shl": _shift(np.left_shift, True),
     "lshr": _shift(np.right_shift, True),
     "ashr": _shift(np.right_shift, False),
+    "popcount": lambda a: _digits(a).sum(-1).astype(np.int32),
+    "clz": lambda a: _zeros_first(_digits(a)),
+    "ctz": lambda a: _zeros_first(_digits(a)[..., ::-1]),
+    "brev": _brev,
     "min_s": np.minimum,
     "max_s": np.maximum,
     "min_u": _by_unsigned(np.minimum),

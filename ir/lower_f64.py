@@ -67,8 +67,8 @@ def _product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 def _reduced(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """x = n ln 2 + r + c: (n as i32, r with |r| <= ln(2) / 2, what r lost). x - n LN2[0] is exact: both are multiples of
-    2^-54, and the difference is below 2^-1."""
+    """x = n ln 2 + r + c: (n as i32, r with |r| <= ln(2) / 2, what r lost). x - n LN2[0] is exact: both are multiples
+    of 2^-54, and the difference is below 2^-1."""
     k, n = _nearest(b, x, constants.LOG2_E[0])
     exact = b.ffma(k, -constants.LN2[0], x)
     rest = b.fmul(k, constants.LN2[1])

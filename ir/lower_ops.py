@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir import lower_f64
+from wavedsl.ir import lower_bits, lower_f64
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -240,6 +240,13 @@ def _by_width(narrow: Rule, f64: Callable[..., Value]) -> Rule:
 
 for _name in ("exp", "exp2", "log", "log2", "sigmoid", "tanh", "erf", "pow", "sin", "cos"):
     RULES[_name] = _by_width(RULES[_name], getattr(lower_f64, _name))
+
+
+for _name in (
+    "popcount", "clz", "ctz", "bit_reverse", "rotate_left", "permute_bytes", "mulhi", "saturating_add",
+    "saturating_sub",
+):  # fmt: skip
+    RULES[_name] = getattr(lower_bits, _name)
 
 
 FAST: dict[str, Rule] = {}

@@ -193,6 +193,15 @@ sin = _elementwise("sin")
 cos = _elementwise("cos")
 pow = _elementwise("pow")
 fma = _elementwise("fma")
+popcount = _elementwise("popcount")
+clz = _elementwise("clz")
+ctz = _elementwise("ctz")
+bit_reverse = _elementwise("bit_reverse")
+rotate_left = _elementwise("rotate_left")
+mulhi = _elementwise("mulhi")
+saturating_add = _elementwise("saturating_add")
+saturating_sub = _elementwise("saturating_sub")
+permute_bytes = _elementwise("permute_bytes")
 
 
 def where(condition: Any, x: Any, y: Any) -> Value:

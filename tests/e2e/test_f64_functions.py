@@ -14,9 +14,9 @@ from agree import TARGETS, agree, near
 from wavedsl.ir import f64_constants
 from wavedsl.ir.kernel_eval import run
 from wavedsl.ir.numerics import F64_BOUNDS
-from wavedsl.targets import get_target
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 ROOT = Path(__file__).parents[2]
 M, N = wd.symbols("M N")
