@@ -4,8 +4,8 @@
 
 A polynomial goes through the function at Chebyshev's nodes of its interval, which is within a small factor of the
 least largest error. Its coefficients are rounded to f64 from the constant up, and what each rounding changes is put
-right by those that follow. Written beside each table: its largest error, from samples of the interval, in 60 digits. A test makes
-the file again and compares.
+right by those that follow. Written beside each table: its largest error, from samples of the interval, in 60 digits.
+A test makes the file again and compares.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _slice(op: Op, v: Array) -> Array:
 def _ffma(a: Array, b: Array, c: Array) -> Array:
     """The product of singles is exact in float64, where rare ties round a second time; doubles are rational numbers."""
     if a.dtype == np.float64:
-        return _multiply_add(a, b, c).astype(np.float64)
+        return np.asarray(_multiply_add(a, b, c), np.float64)
     return (a.astype(np.float64) * b + c).astype(a.dtype)
 
 

@@ -97,8 +97,9 @@ F64_BOUNDS: dict[str, float] = {
     "sigmoid": 3.0,
 }
 """Largest error of f64 functions in ulp, denormal results included: polynomials whose results have the same bits on
-every chip (`lower_f64.py`), and for `rsqrt` a root and a quotient. Half an ulp of the last addition, what a reduction leaves
-and the polynomial's own error make less than 1; `tanh` and `sigmoid` divide two such results. `reciprocal` is exact."""
+every chip (`lower_f64.py`), and for `rsqrt` a root and a quotient. Half an ulp of the last addition, what a reduction
+leaves and the polynomial's own error make less than 1; `tanh` and `sigmoid` divide two such results. `reciprocal` is
+exact."""
 
 VENDORS = ("amd", "nvidia")
 

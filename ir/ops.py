@@ -157,12 +157,10 @@ def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
 
 
 def _permute_bytes(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
-    result = _elementwise("permute_bytes", "int")(types, attrs, scope)
-    if result.dtype.bits != 32:
-        raise TraceError(
-            f"permute_bytes: takes words of 32 bits, not {result.dtype}", hint="cast to wd.u32, or shift and mask"
-        )
-    return result
+    dtype = one_dtype(types, "permute_bytes")
+    if not dtype.is_int or dtype.bits != 32:
+        raise TraceError(f"permute_bytes: takes words of 32 bits, not {dtype}", hint="cast to wd.u32, or shift and mask")
+    return ValueType(union(types), dtype)
 
 
 def _without(t: ValueType, dim: Any) -> tuple[Any, ...]:
