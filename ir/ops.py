@@ -159,7 +159,7 @@ def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
 def _permute_bytes(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     dtype = one_dtype(types, "permute_bytes")
     if not dtype.is_int or dtype.bits != 32:
-        raise TraceError(f"permute_bytes: takes words of 32 bits, not {dtype}", hint="cast to wd.u32, or shift and mask")
+        raise TraceError(f"permute_bytes: takes words of 32 bits, not {dtype}", hint="cast to wd.u32")
     return ValueType(union(types), dtype)
 
 
@@ -861,6 +861,9 @@ for _name, _values, _allowed, _doc in (
     ("atomic_add", 1, _NUMBER, "Adds to memory, indivisibly; gives what was there."),
     ("atomic_min", 1, _NUMBER, "Keeps the smaller in memory, indivisibly; gives what was there."),
     ("atomic_max", 1, _NUMBER, "Keeps the larger in memory, indivisibly; gives what was there."),
+    ("atomic_and", 1, _INT, "Keeps the bits in memory that both have, indivisibly; gives what was there."),
+    ("atomic_or", 1, _INT, "Sets bits in memory, indivisibly; gives what was there."),
+    ("atomic_xor", 1, _INT, "Turns bits in memory over, indivisibly; gives what was there."),
     ("atomic_xchg", 1, _NUMBER, "Exchanges with memory, indivisibly; gives what was there."),
 ):
     _add(_name, f"{_name}(value, mem, *, mapping=None)", "any", _atomic(_name, _values, _allowed), _doc, effect=True)

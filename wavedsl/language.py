@@ -491,6 +491,21 @@ def atomic_max(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     return access.atomic(current("atomic_max"), "atomic_max", (value,), mem, mapping)
 
 
+def atomic_and(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Keeps of the integers in memory the bits that `value` has too, indivisibly; gives what was there."""
+    return access.atomic(current("atomic_and"), "atomic_and", (value,), mem, mapping)
+
+
+def atomic_or(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Sets the bits of `value` in the integers in memory, indivisibly; gives what was there."""
+    return access.atomic(current("atomic_or"), "atomic_or", (value,), mem, mapping)
+
+
+def atomic_xor(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Turns over the bits of `value` in the integers in memory, indivisibly; gives what was there."""
+    return access.atomic(current("atomic_xor"), "atomic_xor", (value,), mem, mapping)
+
+
 def atomic_xchg(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Stores `value` into array `mem` and gives what was there before, indivisibly."""
     return access.atomic(current("atomic_xchg"), "atomic_xchg", (value,), mem, mapping)

@@ -95,8 +95,8 @@ FAR_HIGH_STORES = {1: "global_store_byte_d16_hi", 2: "global_store_short_d16_hi"
 HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
 """Stores of the upper half of a register."""
 _ATOMIC_WORDS = {
-    "add": "add", "min_s": "smin", "max_s": "smax", "min_u": "umin", "max_u": "umax", "xchg": "swap",
-    "cas": "cmpswap",
+    "add": "add", "min_s": "smin", "max_s": "smax", "min_u": "umin", "max_u": "umax", "and": "and", "or": "or",
+    "xor": "xor", "xchg": "swap", "cas": "cmpswap",
 }  # fmt: skip
 ATOMICS = {
     **{(how, "i32"): f"buffer_atomic_{word}" for how, word in _ATOMIC_WORDS.items()},
