@@ -127,6 +127,25 @@ class Values(Core):
             return self.const((a.const >> start) & ((1 << width) - 1))
         return self._pure("bfe", (a,), I32, {"start": start, "width": width, "signed": bool(signed)})
 
+    def popcount(self, a: Operand) -> Value:
+        """How many bits of an i32 are set. This and the next three fold constants by their facts."""
+        return self._pure("popcount", (self._i32(a),), I32)
+
+    def clz(self, a: Operand) -> Value:
+        """Zeros above the highest set bit of an i32, 32 for 0."""
+        return self._pure("clz", (self._i32(a),), I32)
+
+    def ctz(self, a: Operand) -> Value:
+        """Zeros below the lowest set bit of an i32, 32 for 0."""
+        return self._pure("ctz", (self._i32(a),), I32)
+
+    def brev(self, a: Operand) -> Value:
+        """The bits of an i32 in reverse order."""
+        a = self._i32(a)
+        if a.op is not None and a.op.name == "brev":
+            return a.op.args[0]
+        return self._pure("brev", (a,), I32)
+
     # ------------------------------------------------------------------------------------------------------- division
 
     def udiv(self, a: Operand, d: Operand) -> Value:

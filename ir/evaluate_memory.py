@@ -172,6 +172,9 @@ _UPDATES: dict[str, Callable[..., Any]] = {
     "atomic_add": lambda old, value: old + value,
     "atomic_min": minimum_number,
     "atomic_max": maximum_number,
+    "atomic_and": np.bitwise_and,
+    "atomic_or": np.bitwise_or,
+    "atomic_xor": np.bitwise_xor,
     "atomic_xchg": lambda old, value: value,
     "atomic_cas": lambda old, expected, value: np.where(old == expected, value, old),
 }

@@ -237,6 +237,41 @@ def _bfe(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
     return normalise(0, (half << 1) - 1, zeros, bits)
 
 
+def _popcount(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
+    (a,) = args
+    if a.lo == a.hi:
+        count = (a.lo & MASKS[bits]).bit_count()
+        return normalise(count, count, 0, bits)
+    return normalise(0 if _unsigned(a, bits)[0] == 0 else 1, (MASKS[bits] & ~a.zeros).bit_count(), 0, bits)
+
+
+def _clz(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
+    low, high = _unsigned(args[0], bits)
+    return normalise(bits - high.bit_length(), bits - low.bit_length(), 0, bits)
+
+
+def _ctz(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
+    (a,) = args
+    low, high = _unsigned(a, bits)
+    if low == high and low:
+        count = (low & -low).bit_length() - 1
+        return normalise(count, count, 0, bits)
+    return normalise(min(trailing_zeros(a.zeros), bits), high.bit_length() - 1 if low else bits, 0, bits)
+
+
+def _brev(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
+    (a,) = args
+    if a.lo == a.hi:
+        value = wrap(_reversed(a.lo & MASKS[bits], bits), bits)
+        return normalise(value, value, 0, bits)
+    lo, hi, _ = full(bits)
+    return normalise(lo, hi, _reversed(a.zeros & MASKS[bits], bits), bits)
+
+
+def _reversed(value: int, bits: int) -> int:
+    return int(f"{value:0{bits}b}"[::-1], 2)
+
+
 def _select(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
     _, a, b = args
     return normalise(min(a.lo, b.lo), max(a.hi, b.hi), a.zeros & b.zeros, bits)
@@ -291,6 +326,10 @@ TRANSFER: dict[str, Callable[[Sequence[Any], Mapping[str, Any], int], Facts]] = 
     "sext": _sext,
     "trunc": _trunc,
     "bfe": _bfe,
+    "popcount": _popcount,
+    "clz": _clz,
+    "ctz": _ctz,
+    "brev": _brev,
     "select": _select,
     "readfirst": _same,
     "shuffle_xor": _same,

@@ -9,7 +9,9 @@ INVARIANT: nothing is shared with the builder's folding, facts or the emulators,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -70,6 +72,20 @@ def _bfe(op: Op, a: Array) -> Array:
     if op.attrs["signed"]:
         return (a << up) >> down
     return ((_unsigned(a) << np.uint32(up)) >> np.uint32(down)).view(np.int32)
+
+
+def _digits(a: Array) -> Array:
+    """Bits of 32-bit integers, the highest first, along a new last axis."""
+    return np.unpackbits(np.ascontiguousarray(a)[..., None].view(np.uint8)[..., ::-1], axis=-1)
+
+
+def _zeros_first(digits: Array) -> Array:
+    return np.where(digits.any(-1), digits.argmax(-1), 32).astype(np.int32)
+
+
+def _brev(a: Array) -> Array:
+    packed = np.packbits(_digits(a)[..., ::-1], axis=-1)[..., ::-1]
+    return np.ascontiguousarray(packed).view(np.int32)[..., 0]
 
 
 def _cvt(op: Op, a: Array) -> Array:
@@ -163,8 +179,25 @@ def _slice(op: Op, v: Array) -> Array:
 
 
 def _ffma(a: Array, b: Array, c: Array) -> Array:
-    """The product is exact in float64 for singles; for doubles and rare ties the sum rounds a second time."""
+    """The product of singles is exact in float64, where rare ties round a second time; doubles are rational numbers."""
+    if a.dtype == np.float64:
+        return np.asarray(_multiply_add(a, b, c), np.float64)
     return (a.astype(np.float64) * b + c).astype(a.dtype)
+
+
+def _rational(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if not exact:
+        return a * b + c  # which zero
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact.numerator)
+
+
+_multiply_add = np.frompyfunc(_rational, 3, 1)
 
 
 PLAIN: dict[str, Callable[..., Array]] = {
@@ -181,6 +214,10 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "shl": _shift(np.left_shift, True),
     "lshr": _shift(np.right_shift, True),
     "ashr": _shift(np.right_shift, False),
+    "popcount": lambda a: _digits(a).sum(-1).astype(np.int32),
+    "clz": lambda a: _zeros_first(_digits(a)),
+    "ctz": lambda a: _zeros_first(_digits(a)[..., ::-1]),
+    "brev": _brev,
     "min_s": np.minimum,
     "max_s": np.maximum,
     "min_u": _by_unsigned(np.minimum),
@@ -233,6 +270,9 @@ ATOMIC: dict[str, Callable[..., Array]] = {
     "max_s": np.maximum,
     "min_u": _by_unsigned(np.minimum),
     "max_u": _by_unsigned(np.maximum),
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
     "xchg": lambda old, v: v,
     "cas": lambda old, expected, new: np.where(old == expected, new, old),
     "fadd": np.add,

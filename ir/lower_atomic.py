@@ -200,12 +200,14 @@ def _how(op: str, dtype: DType) -> str:
     name = op.removeprefix("atomic_")
     if dtype.is_float:
         return "f" + name
-    return name if name == "add" else name + ("_u" if dtype.kind == "uint" else "_s")
+    if name in ("min", "max"):
+        return name + ("_u" if dtype.kind == "uint" else "_s")
+    return name
 
 
 def _joins(b: Builder, op: str, dtype: DType) -> Callable[[Value, Value], Value]:
     how = _how(op, dtype)
-    return getattr(b, how)
+    return getattr(b, {"and": "and_", "or": "or_"}.get(how, how))
 
 
 def _narrow(

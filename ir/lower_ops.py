@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir import lower_bits, lower_f64
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -138,10 +139,6 @@ def _fma(b: Builder, dtype: DType, x: Value, y: Value, z: Value) -> Value:
 
 def _unary(method: str) -> Rule:
     def rule(b: Builder, dtype: DType, x: Value) -> Value:
-        if dtype is dt.f64 and method in ("exp2", "log2", "rcp", "rsqrt", "sin", "cos"):
-            raise CompileError(
-                f"{method} of f64 has no instruction here", b.current_loc, "compute it in f32: wd.cast(x, wd.f32)"
-            )
         return getattr(b, method)(x)
 
     return rule
@@ -218,8 +215,6 @@ def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
 @_rule("erf")
 def _erf(b: Builder, dtype: DType, x: Value) -> Value:
     """x p(x²) up to 1, where a NaN goes too; 1 - exp2(q(|x|)) with the sign of x beyond."""
-    if dtype is dt.f64:
-        raise CompileError("erf of f64 has no instruction here", b.current_loc, "compute it in f32: wd.cast(x, wd.f32)")
     ax = b.fabs(x)
     small = b.fmul(_polynomial(b, b.fmul(x, x), _ERF_SMALL), x)
     rest = b.exp2(_polynomial(b, b.fmin(ax, b.const(4.0, x.type)), _ERF_LARGE))
@@ -234,6 +229,24 @@ def _pow(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
     if not dtype.is_float:
         raise CompileError("pow of integers is not lowered", b.current_loc, "multiply, or cast to f32")
     return RULES["exp2"](b, dtype, b.fmul(y, RULES["log2"](b, dtype, x)))
+
+
+def _by_width(narrow: Rule, f64: Callable[..., Value]) -> Rule:
+    def rule(b: Builder, dtype: DType, *operands: Value) -> Value:
+        return f64(b, *operands) if dtype is dt.f64 else narrow(b, dtype, *operands)
+
+    return rule
+
+
+for _name in ("exp", "exp2", "log", "log2", "sigmoid", "tanh", "erf", "pow", "sin", "cos"):
+    RULES[_name] = _by_width(RULES[_name], getattr(lower_f64, _name))
+
+
+for _name in (
+    "popcount", "clz", "ctz", "bit_reverse", "rotate_left", "permute_bytes", "mulhi", "saturating_add",
+    "saturating_sub",
+):  # fmt: skip
+    RULES[_name] = getattr(lower_bits, _name)
 
 
 FAST: dict[str, Rule] = {}

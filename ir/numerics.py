@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.dtypes import DType, f32
+from wavedsl.ir.dtypes import DType, f32, f64
 
 EXACT_OPS = (
     "add", "sub", "mul", "div", "neg", "abs", "fma", "sqrt", "floor", "ceil", "round", "minimum", "maximum", "clamp",
@@ -90,6 +90,17 @@ FAST_BOUNDS: dict[str, dict[str, Bound]] = {
 }
 """Bounds of what `fast` changes. `div` and `reciprocal` hold for divisors of 2^-126 to 2^126."""
 
+F64_BOUNDS: dict[str, float] = {
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "pow", "sin", "cos", "erf"), 1.0),
+    "rsqrt": 2.0,
+    "tanh": 3.0,
+    "sigmoid": 3.0,
+}
+"""Largest error of f64 functions in ulp, denormal results included: polynomials whose results have the same bits on
+every chip (`lower_f64.py`), and for `rsqrt` a root and a quotient. Half an ulp of the last addition, what a reduction
+leaves and the polynomial's own error make less than 1; `tanh` and `sigmoid` divide two such results. `reciprocal` is
+exact."""
+
 VENDORS = ("amd", "nvidia")
 
 
@@ -114,6 +125,8 @@ def tolerance(op: str, target: str, dtype: DType, exact: Any, argument: Any = 0.
     """
     exact = np.asarray(exact, np.float64)
     own = 0.5 * ulp(exact, dtype)
+    if dtype is f64:
+        return own if op in EXACT_OPS or op == "reciprocal" else F64_BOUNDS[op] * ulp(exact, f64)
     fast = fast and op in FAST_BOUNDS
     if op in EXACT_OPS and not fast:
         return own
@@ -164,6 +177,15 @@ def table(fast: bool = False) -> str:
     for op, row in (FAST_BOUNDS if fast else BOUNDS).items():
         out.append(f"| `{op}` | " + " | ".join(_words(row[v]) for v in VENDORS) + " |")
     return "\n".join(out)
+
+
+def f64_table() -> str:
+    """The bounds of f64 functions as a Markdown table, for docs/numerics.md."""
+    rows: dict[float, list[str]] = {}
+    for op, units in F64_BOUNDS.items():
+        rows.setdefault(units, []).append(f"`{op}`")
+    out = ["| f64 operation | every chip |", "|---|---|"]
+    return "\n".join(out + [f"| {', '.join(ops)} | {units:g} ulp |" for units, ops in rows.items()])
 
 
 def _words(bound: Bound) -> str:

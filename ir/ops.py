@@ -156,6 +156,13 @@ def _elementwise(op: str, allowed: str, result: DType | None = None) -> Rule:
     return rule
 
 
+def _permute_bytes(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    dtype = one_dtype(types, "permute_bytes")
+    if not dtype.is_int or dtype.bits != 32:
+        raise TraceError(f"permute_bytes: takes words of 32 bits, not {dtype}", hint="cast to wd.u32")
+    return ValueType(union(types), dtype)
+
+
 def _without(t: ValueType, dim: Any) -> tuple[Any, ...]:
     return tuple(d for d in t.dims if d != dim)
 
@@ -671,7 +678,9 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def _sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
+    """Of -|x|: exp(-x) overflows where the result is a small number yet."""
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 def _pow(x: Any, y: Any) -> Any:
@@ -682,6 +691,17 @@ def _pow(x: Any, y: Any) -> Any:
 
 def _clamp(x: Any, low: Any, high: Any) -> Any:
     return minimum_number(maximum_number(x, low), high)
+
+
+def _of_bits(name: str) -> Callable[..., Any]:
+    """A function of `bit_meaning.py`, which is loaded when something is evaluated."""
+
+    def meaning(*operands: Any) -> Any:
+        from wavedsl.ir import bit_meaning
+
+        return getattr(bit_meaning, name)(*operands)
+
+    return meaning
 
 
 def _shift_left(x: Any, count: Any) -> Any:
@@ -763,6 +783,27 @@ for _name, _signature, _allowed, _compute, _precise, _operators, _doc in (
     _add(_name, _signature, "same", _elementwise(_name, _allowed), _doc, _compute,
          precise=_precise, operators=_operators, public="(" in _signature)  # fmt: skip
 
+_add("popcount", "popcount(x)", "same", _elementwise("popcount", _INT, dt.i32), "How many bits are set, as an i32.",
+     _of_bits("popcount"))  # fmt: skip
+_add("clz", "clz(x)", "same", _elementwise("clz", _INT, dt.i32),
+     "Zeros above the highest set bit, as an i32; all bits of 0.", _of_bits("clz"))  # fmt: skip
+_add("ctz", "ctz(x)", "same", _elementwise("ctz", _INT, dt.i32),
+     "Zeros below the lowest set bit, as an i32; all bits of 0.", _of_bits("ctz"))  # fmt: skip
+for _name, _signature, _compute, _doc in (
+    ("bit_reverse", "bit_reverse(x)", _of_bits("bit_reverse"), "The bits in reverse order."),
+    ("rotate_left", "rotate_left(x, count)", _of_bits("rotate_left"),
+     "The bits moved up, those that leave come in below; the count is taken modulo the width, so -1 is to the right."),
+    ("mulhi", "mulhi(x, y)", _of_bits("mulhi"), "The upper half of the product of twice as many bits."),
+    ("saturating_add", "saturating_add(x, y)", _of_bits("saturating_add"),
+     "Sum; the largest or smallest number where that is beyond it."),
+    ("saturating_sub", "saturating_sub(x, y)", _of_bits("saturating_sub"),
+     "Difference; the largest or smallest number where that is beyond it."),
+    ("permute_bytes", "permute_bytes(x, y, selector)", _of_bits("permute_bytes"),
+     "Words of bytes: hex digit i of the selector names byte i of the result, 0 to 3 of x, 4 to 7 of y."),
+):  # fmt: skip
+    _rule = _permute_bytes if _name == "permute_bytes" else _elementwise(_name, _INT)
+    _add(_name, _signature, "same", _rule, _doc, _compute)
+
 for _name, _sign, _compare, _operators in (
     ("lt", "<", np.less, ("__lt__",)),
     ("le", "<=", np.less_equal, ("__le__",)),
@@ -820,6 +861,9 @@ for _name, _values, _allowed, _doc in (
     ("atomic_add", 1, _NUMBER, "Adds to memory, indivisibly; gives what was there."),
     ("atomic_min", 1, _NUMBER, "Keeps the smaller in memory, indivisibly; gives what was there."),
     ("atomic_max", 1, _NUMBER, "Keeps the larger in memory, indivisibly; gives what was there."),
+    ("atomic_and", 1, _INT, "Keeps the bits in memory that both have, indivisibly; gives what was there."),
+    ("atomic_or", 1, _INT, "Sets bits in memory, indivisibly; gives what was there."),
+    ("atomic_xor", 1, _INT, "Turns bits in memory over, indivisibly; gives what was there."),
     ("atomic_xchg", 1, _NUMBER, "Exchanges with memory, indivisibly; gives what was there."),
 ):
     _add(_name, f"{_name}(value, mem, *, mapping=None)", "any", _atomic(_name, _values, _allowed), _doc, effect=True)

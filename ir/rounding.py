@@ -176,7 +176,8 @@ def fma(a: Array, b: Array, c: Array) -> Array:
         safe &= (product != 0) | (a == 0) | (b == 0)
         high, low = _two_sum(c, _product_error(a, b, product))
         top, rest = _two_sum(product, high)
-        out = np.where(safe, top + _sum_to_odd(rest, low), product + c)
+        # A zero product is exact, and the parts of it would lose which zero it is.
+        out = np.where(safe & (product != 0), top + _sum_to_odd(rest, low), product + c)
     hard = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     for at in map(tuple, np.argwhere(hard)):  # one empty index for numbers without dimensions
         exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))

@@ -193,6 +193,15 @@ sin = _elementwise("sin")
 cos = _elementwise("cos")
 pow = _elementwise("pow")
 fma = _elementwise("fma")
+popcount = _elementwise("popcount")
+clz = _elementwise("clz")
+ctz = _elementwise("ctz")
+bit_reverse = _elementwise("bit_reverse")
+rotate_left = _elementwise("rotate_left")
+mulhi = _elementwise("mulhi")
+saturating_add = _elementwise("saturating_add")
+saturating_sub = _elementwise("saturating_sub")
+permute_bytes = _elementwise("permute_bytes")
 
 
 def where(condition: Any, x: Any, y: Any) -> Value:
@@ -480,6 +489,21 @@ def atomic_min(value: Any, mem: Any, *, mapping: Any = None) -> Value:
 def atomic_max(value: Any, mem: Any, *, mapping: Any = None) -> Value:
     """Keeps the larger of `value` and what array `mem` holds, indivisibly, and gives what was there before."""
     return access.atomic(current("atomic_max"), "atomic_max", (value,), mem, mapping)
+
+
+def atomic_and(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Keeps of the integers in memory the bits that `value` has too, indivisibly; gives what was there."""
+    return access.atomic(current("atomic_and"), "atomic_and", (value,), mem, mapping)
+
+
+def atomic_or(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Sets the bits of `value` in the integers in memory, indivisibly; gives what was there."""
+    return access.atomic(current("atomic_or"), "atomic_or", (value,), mem, mapping)
+
+
+def atomic_xor(value: Any, mem: Any, *, mapping: Any = None) -> Value:
+    """Turns over the bits of `value` in the integers in memory, indivisibly; gives what was there."""
+    return access.atomic(current("atomic_xor"), "atomic_xor", (value,), mem, mapping)
 
 
 def atomic_xchg(value: Any, mem: Any, *, mapping: Any = None) -> Value:

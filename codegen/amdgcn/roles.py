@@ -21,6 +21,11 @@ VECTOR_SHIFT = {"shl": "v_lshlrev_b32", "lshr": "v_lshrrev_b32", "ashr": "v_ashr
 """Per-lane shifts: the amount is the first source."""
 SCALAR_SHIFT_64 = {"shl": "s_lshl_b64", "lshr": "s_lshr_b64", "ashr": "s_ashr_i64"}
 VECTOR_SHIFT_64 = {"shl": "v_lshlrev_b64", "lshr": "v_lshrrev_b64", "ashr": "v_ashrrev_i64"}
+BITS = {
+    "popcount": ("v_bcnt_u32_b32", "s_bcnt1_i32_b32"), "clz": ("v_ffbh_u32", "s_flbit_i32_b32"),
+    "ctz": ("v_ffbl_b32", "s_ff1_i32_b32"), "brev": ("v_bfrev_b32", "s_brev_b32"),
+}  # fmt: skip
+"""Op on the bits of a word → per lane, uniform. The counts of zeros are -1 for 0; the vector count adds a number."""
 MASKS = {"pand": "s_and_b64", "por": "s_or_b64", "pxor": "s_xor_b64"}
 FUSED = {
     ("add", "shl"): "v_lshl_add_u32", ("add", "mul"): "v_mad_u32_u24", ("add", "and"): "v_and_or_b32",
@@ -90,8 +95,8 @@ FAR_HIGH_STORES = {1: "global_store_byte_d16_hi", 2: "global_store_short_d16_hi"
 HIGH_STORES = {1: "buffer_store_byte_d16_hi", 2: "buffer_store_short_d16_hi"}
 """Stores of the upper half of a register."""
 _ATOMIC_WORDS = {
-    "add": "add", "min_s": "smin", "max_s": "smax", "min_u": "umin", "max_u": "umax", "xchg": "swap",
-    "cas": "cmpswap",
+    "add": "add", "min_s": "smin", "max_s": "smax", "min_u": "umin", "max_u": "umax", "and": "and", "or": "or",
+    "xor": "xor", "xchg": "swap", "cas": "cmpswap",
 }  # fmt: skip
 ATOMICS = {
     **{(how, "i32"): f"buffer_atomic_{word}" for how, word in _ATOMIC_WORDS.items()},

@@ -272,6 +272,29 @@ def bfe(s: Selector, op: Op) -> None:
         s.vop3(s.rows.v_bfe_i32 if is_signed else s.rows.v_bfe_u32, s.result(op), s.operand(a), start, width)
 
 
+@lower("popcount", "clz", "ctz", "brev")
+def bits(s: Selector, op: Op) -> None:
+    """Zeros before a bit that is not there are -1, which is the largest number without a sign: 32 is less."""
+    vector, scalar = (s.rows.named(name) for name in roles.BITS[op.name])
+    a = op.args[0]
+    limit = op.results[0].hi == 32 and op.name in ("clz", "ctz")
+    if op.results[0].uniform:
+        dst = s.result(op, "s")
+        found = s.new("s") if limit else dst
+        s.emit(scalar, found, s.scalar(a))
+        if limit:
+            s.emit(s.rows.s_min_u32, dst, found, 32)
+        return
+    dst = s.result(op)
+    found = s.new("v") if limit else dst
+    if op.name == "popcount":
+        s.vop3(vector, found, s.operand(a), 0)
+    else:
+        s.emit(vector, found, s.operand(a))
+    if limit:
+        s.valu(s.rows.v_min_u32, dst, 32, found)
+
+
 # ---------------------------------------------------------------------------------------------- comparisons, predicates
 
 

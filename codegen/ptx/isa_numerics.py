@@ -119,9 +119,10 @@ def fma_f64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
     if mode != "rn":
         zz, err = two_sum(th, v)
         z = _nudge(zz, err, mode)
-    if safe.all():
+    whole = safe & (p != 0)  # a zero product is exact, and its parts would lose which zero it is
+    if whole.all():
         return z
-    out = np.where(safe, z, p + c)
+    out = np.where(whole, z, p + c)
     hard = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     flat = out.reshape(-1)
     for i in np.flatnonzero(hard):

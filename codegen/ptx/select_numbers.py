@@ -265,6 +265,20 @@ def _mulhi(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (s.set("b32", ("mul", "hi", "u32"), *[s.one(v) for v in op.args]),)
 
 
+_BITS = {"popcount": ("popc",), "clz": ("clz",), "ctz": ("brev", "clz"), "brev": ("brev",)}
+"""Op on the bits of a word → opcodes, one after the other."""
+
+
+def _bit_op(name: str) -> Select:
+    def select_bits(s: Selector, op: Op) -> None:
+        value = s.regs(op.args[0])[0]
+        for opcode in _BITS[name]:
+            value = s.set("b32", (opcode, "b32"), value)
+        s.values[op.result.id] = (value,)
+
+    return select_bits
+
+
 def extract(s: Selector, a: Reg, start: int, width: int, signed: bool) -> Reg:
     """Bits [start, start + width) of a word: a shift, a mask, a byte permutation, or else a bit-field extract."""
     if width == 32:
@@ -618,6 +632,7 @@ SELECT: dict[str, Select] = {
     "sext": _sext,
     "trunc": _trunc,
     "bfe": _bfe,
+    **{name: _bit_op(name) for name in _BITS},
     "cmp": _cmp,
     "fcmp": _fcmp,
     "select": _select,

@@ -143,8 +143,9 @@ _PHASES = {
 }
 
 
+_ATOMIC_INTS = ("add", "min_s", "max_s", "min_u", "max_u", "and", "or", "xor", "xchg", "cas")
 _ATOMICS = frozenset(
-    {(how, kind) for how in ("add", "min_s", "max_s", "min_u", "max_u", "xchg", "cas") for kind in ("i32", "i64")}
+    {(how, kind) for how in _ATOMIC_INTS for kind in ("i32", "i64")}
     | {("fadd", "f32"), ("fadd", "f64"), ("pk_add_f16", "b32")}
 )
 _ATOMICS_90 = frozenset({("pk_add_bf16", "b32"), ("fadd", "f32x2"), ("fadd", "f32x4")})

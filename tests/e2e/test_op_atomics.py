@@ -43,6 +43,28 @@ def test_many_meet_in_few_places(op: str, dtype: wd.DType, target: str, oracle: 
     agree(scattered(getattr(wd, op), dtype), arguments, target, oracle if op == "atomic_max" else None)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.i32, wd.u64, pytest.param(wd.u8, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("op", ["atomic_and", "atomic_or", "atomic_xor"])
+def test_bits_meet_in_few_places(op: str, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """A set of bits of many; of what nobody asks for and of what was there."""
+    rng, n, b = np.random.default_rng(4), 300, 8
+    bits = np.left_shift(np.ones(n, dtype.numpy), rng.integers(0, dtype.bits, n).astype(dtype.numpy))
+    x = ~bits if op == "atomic_and" else bits
+    start = rng.integers(0, 127, b).astype(dtype.numpy)
+    arguments = [x, rng.integers(-1, b + 1, n).astype(np.int32), start]
+    compiled = agree(scattered(getattr(wd, op), dtype), arguments, target, oracle)
+    name = op.removeprefix("atomic_")
+    if dtype.bits >= 32:
+        assert (f"red.global.{name}.b" if target.startswith("sm") else f"buffer_atomic_{name}") in compiled.asm
+
+    @wd.wave(LINE)
+    def kernel(x: wd.Memory[N, dtype], out: wd.Memory[N, dtype], old: wd.Memory[N, dtype]):
+        wd.write(getattr(wd, op)(wd.read(x), out), old)
+
+    agree(kernel, [x, ~x, np.zeros_like(x)], target, oracle)
+
+
 @pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
 @pytest.mark.parametrize("dtype", [wd.f32, wd.f16, wd.bf16], ids=str)
 def test_rows_into_one_row(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:

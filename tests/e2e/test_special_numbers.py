@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from agree import TARGETS
+from wavedsl.codegen.ptx.isa_numerics import fma_f32, fma_f64
 from wavedsl.ir.rounding import fma
 
 import wavedsl as wd
@@ -88,6 +89,11 @@ def test_multiply_add_rounds_once() -> None:
         exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
         want = float(exact) if abs(exact) < 2**1024 - 2**970 else np.copysign(np.inf, float(np.sign(exact)))
         assert mine == want, (x, y, z)
+    zeros = np.array([(-0.0, 0.5, -0.0), (-0.0, -0.5, -0.0), (-0.0, 0.5, 0.0), (0.0, 0.5, 2.5), (1.5, -2.0, 3.0)]).T
+    for dtype in (np.float64, np.float32):
+        a, b, c = zeros.astype(dtype)
+        for made in (fma(a, b, c), fma_f64(*zeros) if dtype is np.float64 else fma_f32(a, b, c)):
+            assert list(map(str, made.tolist())) == ["-0.0", "0.0", "0.0", "2.5", "0.0"]
     one, half = np.float32([1 + 2.0**-12]), np.float32([2.0**-60])
     assert fma(one, one, half)[0] == np.float32(1 + 2.0**-11 + 2.0**-23)  # just above the middle of two numbers
 

@@ -24,6 +24,7 @@ Change = Callable[[Any, Any], Any]
 INTEGERS: dict[str, Change] = {
     "add": lambda old, x: old + x,
     "smin": np.minimum, "smax": np.maximum, "umin": np.minimum, "umax": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "swap": lambda old, x: x,
 }  # fmt: skip
 FLOATS: dict[str, tuple[Any, Change]] = {

@@ -239,6 +239,16 @@ for _name, _np in (
     ("mulhi_u", lambda a, b: (_u(a).astype(U64) * _u(b) >> U64(32)).astype(U32)),
 ):
     _scalar_case(_name, 2, lambda b, x, y, n=_name: b.emit(n, (x, y)), _np)
+for _name, _np in (
+    ("popcount", lambda x: np.bitwise_count(_u(x))),
+    ("clz", lambda x: np.array([32 - int(v).bit_length() for v in _u(x)])),
+    ("ctz", lambda x: np.array([((int(v) & -int(v)).bit_length() - 1) % 33 for v in _u(x)])),
+    ("brev", lambda x: np.array([int(f"{int(v):032b}"[::-1], 2) for v in _u(x)], U32)),
+):
+    case(_name, "i32", "i32", lambda b, x, n=_name: b.emit(n, (x,)), _np)
+    few = (lambda b, x, n=_name: b.emit(n, (b.and_(x, 6),)), lambda x, f=_np: f(x & 6))
+    case(f"{_name} of a few bits", "i32", "i32", *few)
+    _scalar_case(_name, 1, lambda b, x, n=_name: b.emit(n, (x,)), _np)
 _scalar_case("udiv", 2, lambda b, x, y: b.emit("udiv", (x, b.or_(y, 1))), lambda x, y: _u(x) // _u(y | 1))
 
 

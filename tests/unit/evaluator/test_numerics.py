@@ -14,7 +14,7 @@ DOCS = pathlib.Path(__file__).parents[3] / "docs" / "numerics.md"
 
 def test_the_docs_hold_the_tables_of_the_code() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    assert numerics.table() in text and numerics.table(fast=True) in text
+    assert numerics.table() in text and numerics.table(fast=True) in text and numerics.f64_table() in text
     for operand, sums in ACCUMULATORS.items():
         assert f"| {operand} | {', '.join(map(str, sums))} |" in text
 
@@ -23,6 +23,7 @@ def test_every_precise_row_has_a_bound_or_is_exact() -> None:
     for name, row in ROWS.items():
         if row.precise:
             assert name in numerics.EXACT_OPS or set(numerics.BOUNDS[name]) == set(numerics.VENDORS)
+            assert name in (*numerics.EXACT_OPS, *numerics.F64_BOUNDS, "reciprocal")
     assert not set(numerics.BOUNDS) & set(numerics.EXACT_OPS)
     assert set(numerics.BOUNDS) | set(numerics.EXACT_OPS) <= set(ROWS)
 
@@ -38,6 +39,8 @@ def test_tolerances() -> None:
     assert numerics.tolerance("add", "gfx942", wd.f32, 1.0) == 2.0**-24
     assert numerics.tolerance("exp2", "gfx942", wd.f32, 1.0) == 2.0**-23
     assert numerics.tolerance("exp2", "sm_80", wd.f32, 1.0) == 3 * 2.0**-23
+    assert numerics.tolerance("tanh", "sm_80", wd.f64, 1.0) == 3 * 2.0**-52
+    assert numerics.tolerance("reciprocal", "sm_80", wd.f64, 1.0) == 2.0**-53
     assert numerics.tolerance("exp", "gfx942", wd.f32, 1.0, argument=10.0) == 18 * 2.0**-23
     assert numerics.tolerance("exp2", "gfx942", wd.f16, 1.0) == 2.0**-23 + 2.0**-11
     assert numerics.tolerance("exp2", "gfx942", wd.f32, 2.0**-140) == 2.0**-126

@@ -19,6 +19,29 @@ def with_array(waves=1, dtype=dtypes.f32, size=256, **kw):
     return b, b.buffer(b.param(0), size)
 
 
+@pytest.mark.parametrize("name", ["popcount", "clz", "ctz", "brev"])
+def test_facts_of_counted_bits_admit_every_number(name):
+    """Numbers of a range, and of a range of multiples; and what is one number is a constant."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        lo, hi = sorted(int(v) for v in rng.integers(-(1 << 31), 1 << 31, 2) >> rng.integers(0, 31))
+        multiple = 1 << int(rng.integers(0, 6))
+        lo, hi = -(-lo // multiple) * multiple, hi // multiple * multiple
+        if lo > hi:
+            continue
+        b = Builder(new_kernel(waves=1, params=[Param("x", "scalar", dtypes.i32, 0, 4)]))
+        v = b.emit(name, (b.param(0, I32, lo=lo, hi=hi, multiple=multiple),))
+        some = [lo + int(k) * multiple for k in rng.integers(0, (hi - lo) // multiple + 1, 8)]
+        for x in (lo, hi, 0 if lo <= 0 <= hi else lo, *some):
+            text = f"{x & 0xFFFFFFFF:032b}"
+            found = {
+                "popcount": text.count("1"), "clz": 32 - len(text.lstrip("0")), "ctz": 32 - len(text.rstrip("0")),
+                "brev": int(text[::-1], 2) - (1 << 32) * (text[-1] == "1"),
+            }[name]  # fmt: skip
+            assert v.lo <= found <= v.hi and not found & v.zeros, (lo, hi, multiple, x)
+            assert b.emit(name, (b.const(x),)).const == found
+
+
 def test_loads_beyond_the_end_are_zero_and_stores_nothing():
     x = np.arange(32, dtype=np.uint32)
     b, buf = with_array(size=100)

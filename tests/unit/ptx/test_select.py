@@ -130,6 +130,18 @@ def _cases() -> dict[str, Case]:
             ((unsigned(a).astype(np.uint64) * unsigned(b)) >> np.uint64(32)).astype(np.uint32).view(np.int32)
         ],
     )
+    for name, ref in {
+        "popcount": lambda v: v.bit_count(),
+        "clz": lambda v: 32 - v.bit_length(),
+        "ctz": lambda v: ((v & -v).bit_length() - 1) % 33,
+        "brev": lambda v: int(f"{v:032b}"[::-1], 2),
+    }.items():
+        cases[name] = (
+            [dt.i32],
+            [dt.i32],
+            method(name),
+            lambda a, ref=ref: [np.array([ref(int(v)) for v in unsigned(a)], np.uint32).view(np.int32)],
+        )
     cases["mul_wide_u"] = (
         [dt.i32, dt.i32],
         [dt.i64],

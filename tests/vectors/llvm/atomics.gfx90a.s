@@ -1621,6 +1621,516 @@ fadd_v2f16:                             ; @fadd_v2f16
 	.set fadd_v2f16.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	and_i32                         ; -- Begin function and_i32
+	.p2align	8
+	.type	and_i32,@function
+and_i32:                                ; @and_i32
+	s_load_dwordx8 s[0:7], s[8:9], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 2, v0
+	s_mov_b32 s11, 0x27000
+	s_movk_i32 s10, 0x100
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v2, v1, s[0:1]
+	s_and_b32 s9, s3, 0xffff
+	s_mov_b32 s8, s2
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt vmcnt(0)
+	v_mov_b32_e32 v3, v2
+	buffer_atomic_and v3, v1, s[8:11], 0 offen glc
+	s_mov_b32 s10, 32
+	s_and_b32 s9, s5, 0xffff
+	s_mov_b32 s8, s4
+	s_waitcnt vmcnt(0)
+	global_store_dword v1, v3, s[6:7]
+	buffer_atomic_and v2, v0, s[8:11], 0 offen
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel and_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 12
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end19:
+	.size	and_i32, .Lfunc_end19-and_i32
+                                        ; -- End function
+	.set and_i32.num_vgpr, 4
+	.set and_i32.num_agpr, 0
+	.set and_i32.numbered_sgpr, 12
+	.set and_i32.num_named_barrier, 0
+	.set and_i32.private_seg_size, 0
+	.set and_i32.uses_vcc, 0
+	.set and_i32.uses_flat_scratch, 0
+	.set and_i32.has_dyn_sized_stack, 0
+	.set and_i32.has_recursion, 0
+	.set and_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	or_i32                          ; -- Begin function or_i32
+	.p2align	8
+	.type	or_i32,@function
+or_i32:                                 ; @or_i32
+	s_load_dwordx8 s[0:7], s[8:9], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 2, v0
+	s_mov_b32 s11, 0x27000
+	s_movk_i32 s10, 0x100
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v2, v1, s[0:1]
+	s_and_b32 s9, s3, 0xffff
+	s_mov_b32 s8, s2
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt vmcnt(0)
+	v_mov_b32_e32 v3, v2
+	buffer_atomic_or v3, v1, s[8:11], 0 offen glc
+	s_mov_b32 s10, 32
+	s_and_b32 s9, s5, 0xffff
+	s_mov_b32 s8, s4
+	s_waitcnt vmcnt(0)
+	global_store_dword v1, v3, s[6:7]
+	buffer_atomic_or v2, v0, s[8:11], 0 offen
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel or_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 12
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end20:
+	.size	or_i32, .Lfunc_end20-or_i32
+                                        ; -- End function
+	.set or_i32.num_vgpr, 4
+	.set or_i32.num_agpr, 0
+	.set or_i32.numbered_sgpr, 12
+	.set or_i32.num_named_barrier, 0
+	.set or_i32.private_seg_size, 0
+	.set or_i32.uses_vcc, 0
+	.set or_i32.uses_flat_scratch, 0
+	.set or_i32.has_dyn_sized_stack, 0
+	.set or_i32.has_recursion, 0
+	.set or_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	xor_i32                         ; -- Begin function xor_i32
+	.p2align	8
+	.type	xor_i32,@function
+xor_i32:                                ; @xor_i32
+	s_load_dwordx8 s[0:7], s[8:9], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 2, v0
+	s_mov_b32 s11, 0x27000
+	s_movk_i32 s10, 0x100
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v2, v1, s[0:1]
+	s_and_b32 s9, s3, 0xffff
+	s_mov_b32 s8, s2
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt vmcnt(0)
+	v_mov_b32_e32 v3, v2
+	buffer_atomic_xor v3, v1, s[8:11], 0 offen glc
+	s_mov_b32 s10, 32
+	s_and_b32 s9, s5, 0xffff
+	s_mov_b32 s8, s4
+	s_waitcnt vmcnt(0)
+	global_store_dword v1, v3, s[6:7]
+	buffer_atomic_xor v2, v0, s[8:11], 0 offen
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel xor_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 12
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end21:
+	.size	xor_i32, .Lfunc_end21-xor_i32
+                                        ; -- End function
+	.set xor_i32.num_vgpr, 4
+	.set xor_i32.num_agpr, 0
+	.set xor_i32.numbered_sgpr, 12
+	.set xor_i32.num_named_barrier, 0
+	.set xor_i32.private_seg_size, 0
+	.set xor_i32.uses_vcc, 0
+	.set xor_i32.uses_flat_scratch, 0
+	.set xor_i32.has_dyn_sized_stack, 0
+	.set xor_i32.has_recursion, 0
+	.set xor_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	and_i64                         ; -- Begin function and_i64
+	.p2align	8
+	.type	and_i64,@function
+and_i64:                                ; @and_i64
+	s_load_dwordx8 s[0:7], s[8:9], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 3, v0
+	s_mov_b32 s11, 0x27000
+	s_movk_i32 s10, 0x200
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[2:3], v1, s[0:1]
+	s_and_b32 s9, s3, 0xffff
+	s_mov_b32 s8, s2
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 3, v0
+	s_waitcnt vmcnt(0)
+	v_pk_mov_b32 v[4:5], v[2:3], v[2:3] op_sel:[0,1]
+	buffer_atomic_and_x2 v[4:5], v1, s[8:11], 0 offen glc
+	s_mov_b32 s10, 64
+	s_and_b32 s9, s5, 0xffff
+	s_mov_b32 s8, s4
+	s_waitcnt vmcnt(0)
+	global_store_dwordx2 v1, v[4:5], s[6:7]
+	buffer_atomic_and_x2 v[2:3], v0, s[8:11], 0 offen
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel and_i64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 12
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end22:
+	.size	and_i64, .Lfunc_end22-and_i64
+                                        ; -- End function
+	.set and_i64.num_vgpr, 6
+	.set and_i64.num_agpr, 0
+	.set and_i64.numbered_sgpr, 12
+	.set and_i64.num_named_barrier, 0
+	.set and_i64.private_seg_size, 0
+	.set and_i64.uses_vcc, 0
+	.set and_i64.uses_flat_scratch, 0
+	.set and_i64.has_dyn_sized_stack, 0
+	.set and_i64.has_recursion, 0
+	.set and_i64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	or_i64                          ; -- Begin function or_i64
+	.p2align	8
+	.type	or_i64,@function
+or_i64:                                 ; @or_i64
+	s_load_dwordx8 s[0:7], s[8:9], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 3, v0
+	s_mov_b32 s11, 0x27000
+	s_movk_i32 s10, 0x200
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[2:3], v1, s[0:1]
+	s_and_b32 s9, s3, 0xffff
+	s_mov_b32 s8, s2
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 3, v0
+	s_waitcnt vmcnt(0)
+	v_pk_mov_b32 v[4:5], v[2:3], v[2:3] op_sel:[0,1]
+	buffer_atomic_or_x2 v[4:5], v1, s[8:11], 0 offen glc
+	s_mov_b32 s10, 64
+	s_and_b32 s9, s5, 0xffff
+	s_mov_b32 s8, s4
+	s_waitcnt vmcnt(0)
+	global_store_dwordx2 v1, v[4:5], s[6:7]
+	buffer_atomic_or_x2 v[2:3], v0, s[8:11], 0 offen
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel or_i64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 12
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end23:
+	.size	or_i64, .Lfunc_end23-or_i64
+                                        ; -- End function
+	.set or_i64.num_vgpr, 6
+	.set or_i64.num_agpr, 0
+	.set or_i64.numbered_sgpr, 12
+	.set or_i64.num_named_barrier, 0
+	.set or_i64.private_seg_size, 0
+	.set or_i64.uses_vcc, 0
+	.set or_i64.uses_flat_scratch, 0
+	.set or_i64.has_dyn_sized_stack, 0
+	.set or_i64.has_recursion, 0
+	.set or_i64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	xor_i64                         ; -- Begin function xor_i64
+	.p2align	8
+	.type	xor_i64,@function
+xor_i64:                                ; @xor_i64
+	s_load_dwordx8 s[0:7], s[8:9], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 3, v0
+	s_mov_b32 s11, 0x27000
+	s_movk_i32 s10, 0x200
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[2:3], v1, s[0:1]
+	s_and_b32 s9, s3, 0xffff
+	s_mov_b32 s8, s2
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 3, v0
+	s_waitcnt vmcnt(0)
+	v_pk_mov_b32 v[4:5], v[2:3], v[2:3] op_sel:[0,1]
+	buffer_atomic_xor_x2 v[4:5], v1, s[8:11], 0 offen glc
+	s_mov_b32 s10, 64
+	s_and_b32 s9, s5, 0xffff
+	s_mov_b32 s8, s4
+	s_waitcnt vmcnt(0)
+	global_store_dwordx2 v1, v[4:5], s[6:7]
+	buffer_atomic_xor_x2 v[2:3], v0, s[8:11], 0 offen
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel xor_i64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 12
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end24:
+	.size	xor_i64, .Lfunc_end24-xor_i64
+                                        ; -- End function
+	.set xor_i64.num_vgpr, 6
+	.set xor_i64.num_agpr, 0
+	.set xor_i64.numbered_sgpr, 12
+	.set xor_i64.num_named_barrier, 0
+	.set xor_i64.private_seg_size, 0
+	.set xor_i64.uses_vcc, 0
+	.set xor_i64.uses_flat_scratch, 0
+	.set xor_i64.has_dyn_sized_stack, 0
+	.set xor_i64.has_recursion, 0
+	.set xor_i64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.p2alignl 6, 3212836864
 	.fill 256, 4, 3212836864
 	.section	.AMDGPU.gpr_maximums,"",@progbits
@@ -2306,6 +2816,216 @@ amdhsa.kernels:
     .symbol:         fadd_v2f16.kd
     .uses_dynamic_stack: false
     .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           and_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     16
+    .sgpr_spill_count: 0
+    .symbol:         and_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           or_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     16
+    .sgpr_spill_count: 0
+    .symbol:         or_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           xor_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     16
+    .sgpr_spill_count: 0
+    .symbol:         xor_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           and_i64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     16
+    .sgpr_spill_count: 0
+    .symbol:         and_i64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           or_i64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     16
+    .sgpr_spill_count: 0
+    .symbol:         or_i64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           xor_i64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     16
+    .sgpr_spill_count: 0
+    .symbol:         xor_i64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
     .vgpr_spill_count: 0
     .wavefront_size: 64
 amdhsa.target:   amdgcn-amd-amdhsa--gfx90a

@@ -13,18 +13,24 @@ declare double @llvm.amdgcn.raw.ptr.buffer.atomic.fmin.f64(double, ptr addrspace
 declare float @llvm.amdgcn.raw.ptr.buffer.atomic.fadd.f32(float, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.add.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.cmpswap.i32(i32, i32, ptr addrspace(8), i32, i32, i32)
+declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.and.i32(i32, ptr addrspace(8), i32, i32, i32)
+declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.or.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.smax.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.smin.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.swap.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.umax.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.umin.i32(i32, ptr addrspace(8), i32, i32, i32)
+declare i32 @llvm.amdgcn.raw.ptr.buffer.atomic.xor.i32(i32, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.add.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.cmpswap.i64(i64, i64, ptr addrspace(8), i32, i32, i32)
+declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.and.i64(i64, ptr addrspace(8), i32, i32, i32)
+declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.or.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.smax.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.smin.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.swap.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.umax.i64(i64, ptr addrspace(8), i32, i32, i32)
 declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.umin.i64(i64, ptr addrspace(8), i32, i32, i32)
+declare i64 @llvm.amdgcn.raw.ptr.buffer.atomic.xor.i64(i64, ptr addrspace(8), i32, i32, i32)
 
 define amdgpu_kernel void @add_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
@@ -335,3 +341,99 @@ define amdgpu_kernel void @fadd_v2f16(ptr addrspace(1) %in, ptr addrspace(1) %ow
 }
 
 attributes #0 = { "amdgpu-implicitarg-num-bytes"="0" }
+
+define amdgpu_kernel void @and_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
+  %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %at = shl i32 %tid, 2
+  %before = call i32 @llvm.amdgcn.raw.ptr.buffer.atomic.and.i32(i32 %x, ptr addrspace(8) %rown, i32 %at, i32 0, i32 0)
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = shl i32 %slot, 2
+  %ignored = call i32 @llvm.amdgcn.raw.ptr.buffer.atomic.and.i32(i32 %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
+  ret void
+}
+
+define amdgpu_kernel void @or_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
+  %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %at = shl i32 %tid, 2
+  %before = call i32 @llvm.amdgcn.raw.ptr.buffer.atomic.or.i32(i32 %x, ptr addrspace(8) %rown, i32 %at, i32 0, i32 0)
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = shl i32 %slot, 2
+  %ignored = call i32 @llvm.amdgcn.raw.ptr.buffer.atomic.or.i32(i32 %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
+  ret void
+}
+
+define amdgpu_kernel void @xor_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 256, i32 159744)
+  %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 32, i32 159744)
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %at = shl i32 %tid, 2
+  %before = call i32 @llvm.amdgcn.raw.ptr.buffer.atomic.xor.i32(i32 %x, ptr addrspace(8) %rown, i32 %at, i32 0, i32 0)
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = shl i32 %slot, 2
+  %ignored = call i32 @llvm.amdgcn.raw.ptr.buffer.atomic.xor.i32(i32 %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
+  ret void
+}
+
+define amdgpu_kernel void @and_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
+  %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %at = shl i32 %tid, 3
+  %before = call i64 @llvm.amdgcn.raw.ptr.buffer.atomic.and.i64(i64 %x, ptr addrspace(8) %rown, i32 %at, i32 0, i32 0)
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = shl i32 %slot, 3
+  %ignored = call i64 @llvm.amdgcn.raw.ptr.buffer.atomic.and.i64(i64 %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
+  ret void
+}
+
+define amdgpu_kernel void @or_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
+  %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %at = shl i32 %tid, 3
+  %before = call i64 @llvm.amdgcn.raw.ptr.buffer.atomic.or.i64(i64 %x, ptr addrspace(8) %rown, i32 %at, i32 0, i32 0)
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = shl i32 %slot, 3
+  %ignored = call i64 @llvm.amdgcn.raw.ptr.buffer.atomic.or.i64(i64 %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
+  ret void
+}
+
+define amdgpu_kernel void @xor_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %rown = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %own, i16 0, i64 512, i32 159744)
+  %rshared = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %shared, i16 0, i64 64, i32 159744)
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %at = shl i32 %tid, 3
+  %before = call i64 @llvm.amdgcn.raw.ptr.buffer.atomic.xor.i64(i64 %x, ptr addrspace(8) %rown, i32 %at, i32 0, i32 0)
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = shl i32 %slot, 3
+  %ignored = call i64 @llvm.amdgcn.raw.ptr.buffer.atomic.xor.i64(i64 %x, ptr addrspace(8) %rshared, i32 %there, i32 0, i32 0)
+  ret void
+}

@@ -264,3 +264,87 @@ define ptx_kernel void @fadd_v2bf16(ptr addrspace(1) %in, ptr addrspace(1) %own,
   %ignored = atomicrmw fadd ptr addrspace(1) %there, <2 x bfloat> %x syncscope("device") monotonic, align 4
   ret void
 }
+
+define ptx_kernel void @and_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %mine = getelementptr i32, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw and ptr addrspace(1) %mine, i32 %x syncscope("device") monotonic, align 4
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i32, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw and ptr addrspace(1) %there, i32 %x syncscope("device") monotonic, align 4
+  ret void
+}
+
+define ptx_kernel void @or_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %mine = getelementptr i32, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw or ptr addrspace(1) %mine, i32 %x syncscope("device") monotonic, align 4
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i32, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw or ptr addrspace(1) %there, i32 %x syncscope("device") monotonic, align 4
+  ret void
+}
+
+define ptx_kernel void @xor_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %mine = getelementptr i32, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw xor ptr addrspace(1) %mine, i32 %x syncscope("device") monotonic, align 4
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i32, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw xor ptr addrspace(1) %there, i32 %x syncscope("device") monotonic, align 4
+  ret void
+}
+
+define ptx_kernel void @and_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %mine = getelementptr i64, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw and ptr addrspace(1) %mine, i64 %x syncscope("device") monotonic, align 8
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i64, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw and ptr addrspace(1) %there, i64 %x syncscope("device") monotonic, align 8
+  ret void
+}
+
+define ptx_kernel void @or_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %mine = getelementptr i64, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw or ptr addrspace(1) %mine, i64 %x syncscope("device") monotonic, align 8
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i64, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw or ptr addrspace(1) %there, i64 %x syncscope("device") monotonic, align 8
+  ret void
+}
+
+define ptx_kernel void @xor_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %mine = getelementptr i64, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw xor ptr addrspace(1) %mine, i64 %x syncscope("device") monotonic, align 8
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i64, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw xor ptr addrspace(1) %there, i64 %x syncscope("device") monotonic, align 8
+  ret void
+}

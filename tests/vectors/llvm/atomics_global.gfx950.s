@@ -62,6 +62,7 @@ add_i32:                                ; @add_i32
 	.text
 .Lfunc_end0:
 	.size	add_i32, .Lfunc_end0-add_i32
+                                        ; -- End function
 	.set add_i32.num_vgpr, 4
 	.set add_i32.num_agpr, 0
 	.set add_i32.numbered_sgpr, 16
@@ -135,6 +136,7 @@ smin_i32:                               ; @smin_i32
 	.text
 .Lfunc_end1:
 	.size	smin_i32, .Lfunc_end1-smin_i32
+                                        ; -- End function
 	.set smin_i32.num_vgpr, 4
 	.set smin_i32.num_agpr, 0
 	.set smin_i32.numbered_sgpr, 16
@@ -208,6 +210,7 @@ smax_i32:                               ; @smax_i32
 	.text
 .Lfunc_end2:
 	.size	smax_i32, .Lfunc_end2-smax_i32
+                                        ; -- End function
 	.set smax_i32.num_vgpr, 4
 	.set smax_i32.num_agpr, 0
 	.set smax_i32.numbered_sgpr, 16
@@ -281,6 +284,7 @@ umin_i32:                               ; @umin_i32
 	.text
 .Lfunc_end3:
 	.size	umin_i32, .Lfunc_end3-umin_i32
+                                        ; -- End function
 	.set umin_i32.num_vgpr, 4
 	.set umin_i32.num_agpr, 0
 	.set umin_i32.numbered_sgpr, 16
@@ -354,6 +358,7 @@ umax_i32:                               ; @umax_i32
 	.text
 .Lfunc_end4:
 	.size	umax_i32, .Lfunc_end4-umax_i32
+                                        ; -- End function
 	.set umax_i32.num_vgpr, 4
 	.set umax_i32.num_agpr, 0
 	.set umax_i32.numbered_sgpr, 16
@@ -427,6 +432,7 @@ swap_i32:                               ; @swap_i32
 	.text
 .Lfunc_end5:
 	.size	swap_i32, .Lfunc_end5-swap_i32
+                                        ; -- End function
 	.set swap_i32.num_vgpr, 4
 	.set swap_i32.num_agpr, 0
 	.set swap_i32.numbered_sgpr, 16
@@ -502,6 +508,7 @@ cmpswap_i32:                            ; @cmpswap_i32
 	.text
 .Lfunc_end6:
 	.size	cmpswap_i32, .Lfunc_end6-cmpswap_i32
+                                        ; -- End function
 	.set cmpswap_i32.num_vgpr, 5
 	.set cmpswap_i32.num_agpr, 0
 	.set cmpswap_i32.numbered_sgpr, 16
@@ -575,6 +582,7 @@ add_i64:                                ; @add_i64
 	.text
 .Lfunc_end7:
 	.size	add_i64, .Lfunc_end7-add_i64
+                                        ; -- End function
 	.set add_i64.num_vgpr, 6
 	.set add_i64.num_agpr, 0
 	.set add_i64.numbered_sgpr, 16
@@ -648,6 +656,7 @@ smin_i64:                               ; @smin_i64
 	.text
 .Lfunc_end8:
 	.size	smin_i64, .Lfunc_end8-smin_i64
+                                        ; -- End function
 	.set smin_i64.num_vgpr, 6
 	.set smin_i64.num_agpr, 0
 	.set smin_i64.numbered_sgpr, 16
@@ -721,6 +730,7 @@ smax_i64:                               ; @smax_i64
 	.text
 .Lfunc_end9:
 	.size	smax_i64, .Lfunc_end9-smax_i64
+                                        ; -- End function
 	.set smax_i64.num_vgpr, 6
 	.set smax_i64.num_agpr, 0
 	.set smax_i64.numbered_sgpr, 16
@@ -794,6 +804,7 @@ umin_i64:                               ; @umin_i64
 	.text
 .Lfunc_end10:
 	.size	umin_i64, .Lfunc_end10-umin_i64
+                                        ; -- End function
 	.set umin_i64.num_vgpr, 6
 	.set umin_i64.num_agpr, 0
 	.set umin_i64.numbered_sgpr, 16
@@ -867,6 +878,7 @@ umax_i64:                               ; @umax_i64
 	.text
 .Lfunc_end11:
 	.size	umax_i64, .Lfunc_end11-umax_i64
+                                        ; -- End function
 	.set umax_i64.num_vgpr, 6
 	.set umax_i64.num_agpr, 0
 	.set umax_i64.numbered_sgpr, 16
@@ -940,6 +952,7 @@ swap_i64:                               ; @swap_i64
 	.text
 .Lfunc_end12:
 	.size	swap_i64, .Lfunc_end12-swap_i64
+                                        ; -- End function
 	.set swap_i64.num_vgpr, 6
 	.set swap_i64.num_agpr, 0
 	.set swap_i64.numbered_sgpr, 16
@@ -1015,6 +1028,7 @@ cmpswap_i64:                            ; @cmpswap_i64
 	.text
 .Lfunc_end13:
 	.size	cmpswap_i64, .Lfunc_end13-cmpswap_i64
+                                        ; -- End function
 	.set cmpswap_i64.num_vgpr, 8
 	.set cmpswap_i64.num_agpr, 0
 	.set cmpswap_i64.numbered_sgpr, 16
@@ -1088,6 +1102,7 @@ fadd_f32:                               ; @fadd_f32
 	.text
 .Lfunc_end14:
 	.size	fadd_f32, .Lfunc_end14-fadd_f32
+                                        ; -- End function
 	.set fadd_f32.num_vgpr, 4
 	.set fadd_f32.num_agpr, 0
 	.set fadd_f32.numbered_sgpr, 16
@@ -1161,6 +1176,7 @@ fadd_f64:                               ; @fadd_f64
 	.text
 .Lfunc_end15:
 	.size	fadd_f64, .Lfunc_end15-fadd_f64
+                                        ; -- End function
 	.set fadd_f64.num_vgpr, 6
 	.set fadd_f64.num_agpr, 0
 	.set fadd_f64.numbered_sgpr, 16
@@ -1234,6 +1250,7 @@ fadd_v2f16:                             ; @fadd_v2f16
 	.text
 .Lfunc_end16:
 	.size	fadd_v2f16, .Lfunc_end16-fadd_v2f16
+                                        ; -- End function
 	.set fadd_v2f16.num_vgpr, 4
 	.set fadd_v2f16.num_agpr, 0
 	.set fadd_v2f16.numbered_sgpr, 16
@@ -1307,6 +1324,7 @@ fmin_f64:                               ; @fmin_f64
 	.text
 .Lfunc_end17:
 	.size	fmin_f64, .Lfunc_end17-fmin_f64
+                                        ; -- End function
 	.set fmin_f64.num_vgpr, 6
 	.set fmin_f64.num_agpr, 0
 	.set fmin_f64.numbered_sgpr, 16
@@ -1380,6 +1398,7 @@ fmax_f64:                               ; @fmax_f64
 	.text
 .Lfunc_end18:
 	.size	fmax_f64, .Lfunc_end18-fmax_f64
+                                        ; -- End function
 	.set fmax_f64.num_vgpr, 6
 	.set fmax_f64.num_agpr, 0
 	.set fmax_f64.numbered_sgpr, 16
@@ -1390,6 +1409,450 @@ fmax_f64:                               ; @fmax_f64
 	.set fmax_f64.has_dyn_sized_stack, 0
 	.set fmax_f64.has_recursion, 0
 	.set fmax_f64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	and_i32                         ; -- Begin function and_i32
+	.p2align	8
+	.type	and_i32,@function
+and_i32:                                ; @and_i32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 2, v0
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v2, v1, s[8:9]
+	s_waitcnt vmcnt(0)
+	global_atomic_and v3, v1, v2, s[10:11] sc0
+	s_waitcnt vmcnt(0)
+	global_store_dword v1, v3, s[14:15]
+	global_atomic_and v0, v2, s[12:13]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel and_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end19:
+	.size	and_i32, .Lfunc_end19-and_i32
+                                        ; -- End function
+	.set and_i32.num_vgpr, 4
+	.set and_i32.num_agpr, 0
+	.set and_i32.numbered_sgpr, 16
+	.set and_i32.num_named_barrier, 0
+	.set and_i32.private_seg_size, 0
+	.set and_i32.uses_vcc, 0
+	.set and_i32.uses_flat_scratch, 0
+	.set and_i32.has_dyn_sized_stack, 0
+	.set and_i32.has_recursion, 0
+	.set and_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	or_i32                          ; -- Begin function or_i32
+	.p2align	8
+	.type	or_i32,@function
+or_i32:                                 ; @or_i32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 2, v0
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v2, v1, s[8:9]
+	s_waitcnt vmcnt(0)
+	global_atomic_or v3, v1, v2, s[10:11] sc0
+	s_waitcnt vmcnt(0)
+	global_store_dword v1, v3, s[14:15]
+	global_atomic_or v0, v2, s[12:13]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel or_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end20:
+	.size	or_i32, .Lfunc_end20-or_i32
+                                        ; -- End function
+	.set or_i32.num_vgpr, 4
+	.set or_i32.num_agpr, 0
+	.set or_i32.numbered_sgpr, 16
+	.set or_i32.num_named_barrier, 0
+	.set or_i32.private_seg_size, 0
+	.set or_i32.uses_vcc, 0
+	.set or_i32.uses_flat_scratch, 0
+	.set or_i32.has_dyn_sized_stack, 0
+	.set or_i32.has_recursion, 0
+	.set or_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	xor_i32                         ; -- Begin function xor_i32
+	.p2align	8
+	.type	xor_i32,@function
+xor_i32:                                ; @xor_i32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v1, 2, v0
+	v_and_b32_e32 v0, 7, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v2, v1, s[8:9]
+	s_waitcnt vmcnt(0)
+	global_atomic_xor v3, v1, v2, s[10:11] sc0
+	s_waitcnt vmcnt(0)
+	global_store_dword v1, v3, s[14:15]
+	global_atomic_xor v0, v2, s[12:13]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel xor_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end21:
+	.size	xor_i32, .Lfunc_end21-xor_i32
+                                        ; -- End function
+	.set xor_i32.num_vgpr, 4
+	.set xor_i32.num_agpr, 0
+	.set xor_i32.numbered_sgpr, 16
+	.set xor_i32.num_named_barrier, 0
+	.set xor_i32.private_seg_size, 0
+	.set xor_i32.uses_vcc, 0
+	.set xor_i32.uses_flat_scratch, 0
+	.set xor_i32.has_dyn_sized_stack, 0
+	.set xor_i32.has_recursion, 0
+	.set xor_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	and_i64                         ; -- Begin function and_i64
+	.p2align	8
+	.type	and_i64,@function
+and_i64:                                ; @and_i64
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v4, 0x3ff, v0
+	v_lshlrev_b32_e32 v5, 3, v4
+	v_and_b32_e32 v4, 7, v4
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v5, s[8:9]
+	s_waitcnt vmcnt(0)
+	global_atomic_and_x2 v[2:3], v5, v[0:1], s[10:11] sc0
+	s_waitcnt vmcnt(0)
+	global_store_dwordx2 v5, v[2:3], s[14:15]
+	v_lshlrev_b32_e32 v2, 3, v4
+	global_atomic_and_x2 v2, v[0:1], s[12:13]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel and_i64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end22:
+	.size	and_i64, .Lfunc_end22-and_i64
+                                        ; -- End function
+	.set and_i64.num_vgpr, 6
+	.set and_i64.num_agpr, 0
+	.set and_i64.numbered_sgpr, 16
+	.set and_i64.num_named_barrier, 0
+	.set and_i64.private_seg_size, 0
+	.set and_i64.uses_vcc, 0
+	.set and_i64.uses_flat_scratch, 0
+	.set and_i64.has_dyn_sized_stack, 0
+	.set and_i64.has_recursion, 0
+	.set and_i64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	or_i64                          ; -- Begin function or_i64
+	.p2align	8
+	.type	or_i64,@function
+or_i64:                                 ; @or_i64
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v4, 0x3ff, v0
+	v_lshlrev_b32_e32 v5, 3, v4
+	v_and_b32_e32 v4, 7, v4
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v5, s[8:9]
+	s_waitcnt vmcnt(0)
+	global_atomic_or_x2 v[2:3], v5, v[0:1], s[10:11] sc0
+	s_waitcnt vmcnt(0)
+	global_store_dwordx2 v5, v[2:3], s[14:15]
+	v_lshlrev_b32_e32 v2, 3, v4
+	global_atomic_or_x2 v2, v[0:1], s[12:13]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel or_i64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end23:
+	.size	or_i64, .Lfunc_end23-or_i64
+                                        ; -- End function
+	.set or_i64.num_vgpr, 6
+	.set or_i64.num_agpr, 0
+	.set or_i64.numbered_sgpr, 16
+	.set or_i64.num_named_barrier, 0
+	.set or_i64.private_seg_size, 0
+	.set or_i64.uses_vcc, 0
+	.set or_i64.uses_flat_scratch, 0
+	.set or_i64.has_dyn_sized_stack, 0
+	.set or_i64.has_recursion, 0
+	.set or_i64.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	xor_i64                         ; -- Begin function xor_i64
+	.p2align	8
+	.type	xor_i64,@function
+xor_i64:                                ; @xor_i64
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v4, 0x3ff, v0
+	v_lshlrev_b32_e32 v5, 3, v4
+	v_and_b32_e32 v4, 7, v4
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v5, s[8:9]
+	s_waitcnt vmcnt(0)
+	global_atomic_xor_x2 v[2:3], v5, v[0:1], s[10:11] sc0
+	s_waitcnt vmcnt(0)
+	global_store_dwordx2 v5, v[2:3], s[14:15]
+	v_lshlrev_b32_e32 v2, 3, v4
+	global_atomic_xor_x2 v2, v[0:1], s[12:13]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel xor_i64
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 6
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end24:
+	.size	xor_i64, .Lfunc_end24-xor_i64
+                                        ; -- End function
+	.set xor_i64.num_vgpr, 6
+	.set xor_i64.num_agpr, 0
+	.set xor_i64.numbered_sgpr, 16
+	.set xor_i64.num_named_barrier, 0
+	.set xor_i64.private_seg_size, 0
+	.set xor_i64.uses_vcc, 0
+	.set xor_i64.uses_flat_scratch, 0
+	.set xor_i64.has_dyn_sized_stack, 0
+	.set xor_i64.has_recursion, 0
+	.set xor_i64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
 	.p2alignl 6, 3212836864
@@ -2075,6 +2538,216 @@ amdhsa.kernels:
     .sgpr_count:     22
     .sgpr_spill_count: 0
     .symbol:         fmax_f64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           and_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         and_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           or_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         or_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           xor_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         xor_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           and_i64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         and_i64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           or_i64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         or_i64.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           own
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           shared
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           old
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           xor_i64
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         xor_i64.kd
     .uses_dynamic_stack: false
     .vgpr_count:     6
     .vgpr_spill_count: 0

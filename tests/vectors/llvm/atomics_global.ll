@@ -283,3 +283,87 @@ define amdgpu_kernel void @fmax_f64(ptr addrspace(1) %in, ptr addrspace(1) %own,
 attributes #0 = { "amdgpu-implicitarg-num-bytes"="0" }
 
 !0 = !{}
+
+define amdgpu_kernel void @and_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %mine = getelementptr i32, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw and ptr addrspace(1) %mine, i32 %x syncscope("agent") monotonic, align 4, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i32, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw and ptr addrspace(1) %there, i32 %x syncscope("agent") monotonic, align 4, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  ret void
+}
+
+define amdgpu_kernel void @or_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %mine = getelementptr i32, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw or ptr addrspace(1) %mine, i32 %x syncscope("agent") monotonic, align 4, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i32, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw or ptr addrspace(1) %there, i32 %x syncscope("agent") monotonic, align 4, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  ret void
+}
+
+define amdgpu_kernel void @xor_i32(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %tid
+  %x = load i32, ptr addrspace(1) %from
+  %mine = getelementptr i32, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw xor ptr addrspace(1) %mine, i32 %x syncscope("agent") monotonic, align 4, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  %to = getelementptr i32, ptr addrspace(1) %old, i32 %tid
+  store i32 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i32, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw xor ptr addrspace(1) %there, i32 %x syncscope("agent") monotonic, align 4, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  ret void
+}
+
+define amdgpu_kernel void @and_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %mine = getelementptr i64, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw and ptr addrspace(1) %mine, i64 %x syncscope("agent") monotonic, align 8, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i64, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw and ptr addrspace(1) %there, i64 %x syncscope("agent") monotonic, align 8, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  ret void
+}
+
+define amdgpu_kernel void @or_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %mine = getelementptr i64, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw or ptr addrspace(1) %mine, i64 %x syncscope("agent") monotonic, align 8, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i64, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw or ptr addrspace(1) %there, i64 %x syncscope("agent") monotonic, align 8, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  ret void
+}
+
+define amdgpu_kernel void @xor_i64(ptr addrspace(1) %in, ptr addrspace(1) %own, ptr addrspace(1) %shared, ptr addrspace(1) %old) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %from = getelementptr i64, ptr addrspace(1) %in, i32 %tid
+  %x = load i64, ptr addrspace(1) %from
+  %mine = getelementptr i64, ptr addrspace(1) %own, i32 %tid
+  %before = atomicrmw xor ptr addrspace(1) %mine, i64 %x syncscope("agent") monotonic, align 8, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  %to = getelementptr i64, ptr addrspace(1) %old, i32 %tid
+  store i64 %before, ptr addrspace(1) %to
+  %slot = and i32 %tid, 7
+  %there = getelementptr i64, ptr addrspace(1) %shared, i32 %slot
+  %ignored = atomicrmw xor ptr addrspace(1) %there, i64 %x syncscope("agent") monotonic, align 8, !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.memory !0
+  ret void
+}

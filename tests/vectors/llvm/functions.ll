@@ -20,7 +20,10 @@ declare i32 @llvm.amdgcn.readfirstlane.i32(i32)
 declare i32 @llvm.amdgcn.update.dpp.i32(i32, i32, i32, i32, i32, i1)
 declare i32 @llvm.amdgcn.workitem.id.x()
 declare i32 @llvm.amdgcn.writelane.i32(i32, i32, i32)
+declare i32 @llvm.bitreverse.i32(i32)
 declare i32 @llvm.ctlz.i32(i32, i1)
+declare i32 @llvm.ctpop.i32(i32)
+declare i32 @llvm.cttz.i32(i32, i1)
 declare i32 @llvm.smax.i32(i32, i32)
 declare i32 @llvm.smin.i32(i32, i32)
 declare i32 @llvm.umin.i32(i32, i32)
@@ -978,6 +981,70 @@ define amdgpu_kernel void @ge_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y
   %r = zext i1 %c to i32
   %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
   store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @int_to_double(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = sitofp i32 %x to double
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @set_bits(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = call i32 @llvm.ctpop.i32(i32 %x)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @trailing_zeros(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = call i32 @llvm.cttz.i32(i32 %x, i1 false)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @reversed_bits(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = call i32 @llvm.bitreverse.i32(i32 %x)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @uniform_set_bits(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.ctpop.i32(i32 %x)
+  store i32 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define amdgpu_kernel void @uniform_leading_zeros(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.ctlz.i32(i32 %x, i1 false)
+  store i32 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define amdgpu_kernel void @uniform_trailing_zeros(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.cttz.i32(i32 %x, i1 false)
+  store i32 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define amdgpu_kernel void @uniform_reversed_bits(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.bitreverse.i32(i32 %x)
+  store i32 %r, ptr addrspace(1) %out
   ret void
 }
 

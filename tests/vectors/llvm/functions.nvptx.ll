@@ -15,7 +15,10 @@ declare float @llvm.nvvm.rsqrt.approx.f(float)
 declare float @llvm.nvvm.sin.approx.f(float)
 declare float @llvm.nvvm.sqrt.approx.f(float)
 declare float @llvm.sqrt.f32(float)
+declare i32 @llvm.bitreverse.i32(i32)
 declare i32 @llvm.ctlz.i32(i32, i1)
+declare i32 @llvm.ctpop.i32(i32)
+declare i32 @llvm.cttz.i32(i32, i1)
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.smax.i32(i32, i32)
 declare i32 @llvm.smin.i32(i32, i32)
@@ -844,6 +847,70 @@ define ptx_kernel void @ge_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, p
   %r = zext i1 %c to i32
   %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
   store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @int_to_double(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = sitofp i32 %x to double
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @set_bits(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = call i32 @llvm.ctpop.i32(i32 %x)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @trailing_zeros(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = call i32 @llvm.cttz.i32(i32 %x, i1 false)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @reversed_bits(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = call i32 @llvm.bitreverse.i32(i32 %x)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @uniform_set_bits(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.ctpop.i32(i32 %x)
+  store i32 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define ptx_kernel void @uniform_leading_zeros(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.ctlz.i32(i32 %x, i1 false)
+  store i32 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define ptx_kernel void @uniform_trailing_zeros(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.cttz.i32(i32 %x, i1 false)
+  store i32 %r, ptr addrspace(1) %out
+  ret void
+}
+
+define ptx_kernel void @uniform_reversed_bits(ptr addrspace(1) %out, i32 %x) #0 {
+  %r = call i32 @llvm.bitreverse.i32(i32 %x)
+  store i32 %r, ptr addrspace(1) %out
   ret void
 }
 

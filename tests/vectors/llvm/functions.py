@@ -87,6 +87,19 @@ def _leading_zeros(x: Any) -> Any:
     return np.array([32 - int(v).bit_length() for v in x], np.uint32)
 
 
+def _bits(name: str, intrinsic: str, meaning: Callable[[str], int], more: str = "", **rest: Any) -> Function:
+    """A function of the 32 binary digits, the highest first. `more`: what the intrinsic takes besides."""
+    return Function(
+        name, "u32", "u32", f"%r = call i32 @llvm.{intrinsic}.i32(i32 %x{more and ', i1 ' + more})",
+        lambda x: np.array([meaning(f"{int(v):032b}") for v in x], np.uint32),
+        f"declare i32 @llvm.{intrinsic}.i32(i32{more and ', i1'})", **rest,
+    )  # fmt: skip
+
+
+def _trailing(digits: str) -> int:
+    return 32 - len(digits.rstrip("0"))
+
+
 def _lane(x: Any, of: Callable[[int], int]) -> Any:
     return x[[of(i) for i in range(64)]]
 
@@ -257,6 +270,14 @@ FUNCTIONS = (
     _compare("ge", "i64", "sge", lambda x, y: x >= y),
     _compare("le", "f32", "ole", lambda x, y: x <= y),
     _compare("ge", "f64", "oge", lambda x, y: x >= y),
+    Function("int_to_double", "i32", "f64", "%r = sitofp i32 %x to double", lambda x: x.astype(np.float64)),
+    _bits("set_bits", "ctpop", lambda d: d.count("1")),
+    _bits("trailing_zeros", "cttz", _trailing, "false"),
+    _bits("reversed_bits", "bitreverse", lambda d: int(d[::-1], 2)),
+    _bits("uniform_set_bits", "ctpop", lambda d: d.count("1"), uniform=True),
+    _bits("uniform_leading_zeros", "ctlz", lambda d: 32 - len(d.lstrip("0")), "false", uniform=True),
+    _bits("uniform_trailing_zeros", "cttz", _trailing, "false", uniform=True),
+    _bits("uniform_reversed_bits", "bitreverse", lambda d: int(d[::-1], 2), uniform=True),
 )  # fmt: skip
 
 
