@@ -24,7 +24,15 @@ from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
-from wavedsl.ir.late_regions import ROW_REGISTERS, late_regions, results_are_many, row_registers
+from wavedsl.ir.late_regions import (
+    LONG_VALUES,
+    ROWS_HELD,
+    STREAMED,
+    late_regions,
+    results_are_many,
+    row_registers,
+    streams,
+)
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
@@ -103,8 +111,11 @@ class Lowering:
         """Reads that matrix instructions take from shared memory themselves."""
         self.row_registers = row_registers(graph, inference)
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
-        kernel.notes[ROW_REGISTERS] = self.row_registers
-        many = self.row_registers > 0 or results_are_many(graph, inference)
+        self.streams = streams(graph, inference)
+        """Whether long values go element by element from loads to stores."""
+        if self.streams or self.row_registers:
+            kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
+        many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
@@ -130,6 +141,8 @@ class Lowering:
         self.outlets_used = 0
         self.outlets_waiting: list[Any] = []
         """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
+        self.stores_waiting: list[Any] = []
+        """The same of ordinary stores: `late_stores.LateStore`s."""
         self.late_words = 0
         """Registers of reads that were loaded as results are stored (`late_reads`)."""
         self.row_tiles: dict[int, Any] = {}
@@ -469,7 +482,7 @@ class Lowering:
         return got
 
     def computes_late(self, region: Region) -> bool:
-        """Whether what a region computes is computed as it is stored: results of products, or long rows, fill half of
+        """Whether what a region computes is computed as it is stored: results of products, or long values, fill half of
         the registers. So it is in the outermost region, behind its loops, and in branches behind products."""
         return id(region) in self._late_regions
 

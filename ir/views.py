@@ -163,6 +163,30 @@ def is_tile(graph: Graph, n: Node) -> bool:
     return placement(graph, n) is not None
 
 
+def meaning(n: Node) -> Any:
+    """What a node is made of; itself, where it is more than a function of that. Equal for nodes of the same number."""
+    known: dict[int, Any] = {}
+
+    def visit(x: Node) -> Any:
+        if x.id not in known:
+            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
+            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(visit, x.inputs)) if plain else x.id
+            known[x.id] = what
+        return known[x.id]
+
+    return visit(n)
+
+
+def same_place(x: Node, y: Node) -> bool:
+    """Whether two accesses of an array are of the same elements as far as their indices say. Of two others, one of
+    which writes, no element is in both, or a fence stands between (`tracer/order.py`)."""
+
+    def place(n: Node) -> Any:
+        return n.attrs.get("mapping"), [meaning(n.inputs[i]) for i in sorted(index_positions(n))]
+
+    return bool(place(x) == place(y))
+
+
 def is_settled(graph: Graph, n: Node) -> bool:
     """Whether a read moves a tile that no traced value places."""
     found = placement(graph, n)
