@@ -31,20 +31,26 @@ BY_ELEMENT = ("read", "write", "index", "fill", "constant", "scalar", "size")
 """What a kernel that goes element by element consists of beside elementwise steps."""
 
 
-def row_registers(graph: Graph, inference: Inference) -> int:
+def long_for(room: int) -> int:
+    """Registers of a lane that a value has to have to be long, where the lane has `room`: a third of them, if that is
+    fewer. LayerNorm of 28672 columns of f32 in 32 warps, 28 of 64, spilled 524 bytes."""
+    return min(LONG, room // 3)
+
+
+def row_registers(graph: Graph, inference: Inference, least: int) -> int:
     """Registers of the longest value that is held while one number of all of it is made (a sum, a maximum), in a kernel
-    of nothing else: no products, loops or branches. 0 where they are few."""
+    of nothing else: no products, loops or branches. 0 where they are fewer than `least`."""
     nodes = list(graph.all_nodes())
     if any(n.op in PRODUCTS or n.op in REGIONS for n in nodes):
         return 0
     rows = [n.inputs[0] for n in nodes if ROWS[n.op].index_rule == "project"]
     longest = max((register_count(inference.layouts[n.id], n.dtype) for n in rows), default=0)
-    return longest if longest >= LONG else 0
+    return longest if longest >= least else 0
 
 
-def streams(graph: Graph, inference: Inference) -> bool:
+def streams(graph: Graph, inference: Inference, least: int) -> bool:
     """Whether a kernel without products, loops and branches only computes elements of elements at the same place, and
-    has a value, or loads, of many registers."""
+    has a value, or loads, of `least` registers."""
     words = {True: [0], False: [0]}
     for n in graph.all_nodes():
         row = ROWS[n.op]
@@ -52,7 +58,7 @@ def streams(graph: Graph, inference: Inference) -> bool:
             return False
         if n.op != "write" and isinstance(n.type, ValueType) and n.dims:
             words[n.op == "read"].append(register_count(inference.layouts[n.id], n.dtype))
-    return sum(words[True]) >= LONG or max(words[False]) >= LONG
+    return sum(words[True]) >= least or max(words[False]) >= least
 
 
 def results_are_many(graph: Graph, inference: Inference) -> bool:
@@ -86,4 +92,4 @@ def late_regions(graph: Graph) -> set[int]:
     return found
 
 
-__all__ = ["LONG_VALUES", "ROWS_HELD", "STREAMED", "late_regions", "results_are_many", "row_registers", "streams"]
+__all__ = ["LONG_VALUES", "ROWS_HELD", "STREAMED", "late_regions", "long_for", "results_are_many", "row_registers", "streams"]

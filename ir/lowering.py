@@ -29,6 +29,7 @@ from wavedsl.ir.late_regions import (
     ROWS_HELD,
     STREAMED,
     late_regions,
+    long_for,
     results_are_many,
     row_registers,
     streams,
@@ -40,6 +41,7 @@ from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
+from wavedsl.ir.register_file import wave_room
 from wavedsl.ir.repeated import Repeated
 from wavedsl.ir.run_time_strides import counted, narrow_stride
 from wavedsl.ir.staged import Staged
@@ -109,9 +111,10 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
-        self.row_registers = row_registers(graph, inference)
+        long = long_for(wave_room(target, partition.waves))
+        self.row_registers = row_registers(graph, inference, long)
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
-        self.streams = streams(graph, inference)
+        self.streams = streams(graph, inference, long)
         """Whether long values go element by element from loads to stores."""
         if self.streams or self.row_registers:
             kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
