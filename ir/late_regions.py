@@ -92,4 +92,13 @@ def late_regions(graph: Graph) -> set[int]:
     return found
 
 
-__all__ = ["LONG_VALUES", "ROWS_HELD", "STREAMED", "late_regions", "long_for", "results_are_many", "row_registers", "streams"]
+__all__ = [
+    "LONG_VALUES",
+    "ROWS_HELD",
+    "STREAMED",
+    "late_regions",
+    "long_for",
+    "results_are_many",
+    "row_registers",
+    "streams",
+]

@@ -63,7 +63,7 @@ def _together(low: Lowering, n: Node) -> list[Node]:
         return [n]
     group: list[Node] = []
     for x in low.region_of(n).nodes:
-        memory = x.attrs.get("memory")
+        memory = x.attrs.get("memory", "")
         same = [y for y in group if y.attrs["memory"] == memory]
         plain = x.op == "write" and is_tile(low.graph, x) and not low.arrays[memory].dtype.packed
         if plain and not any(same_place(x, y) for y in same):

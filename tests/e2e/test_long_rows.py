@@ -205,3 +205,32 @@ def test_long_values_are_in_few_registers(target: str, oracle: Callable[[str], s
 def test_operations_on_neighbours_stay_pairs_where_values_are_computed_as_they_are_stored() -> None:
     text = normed(16384, 8).compile(target="gfx942", subs={M: 8192, N: 16384}).asm
     assert text.count("v_pk_fma_f32") >= 16
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+def four_rows(x: wd.Memory[M, N, wd.f32], w: wd.Memory[N, wd.f32], y: wd.Memory[M, N, wd.f32]):
+    row = wd.read(x)
+    wd.write(row * wd.rsqrt(wd.sum(row * row, dim=N) / N + 1e-5) * wd.read(w), y)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+def four_rows_counted(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, N, wd.f32]):
+    wd.write(wd.read(x) * wd.cast(wd.index(M) - wd.tile_start(M), wd.f32), y)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_a_workgroup_has_fewer_rows_than_registers_lack(target: str, oracle: Callable[[str], str]) -> None:
+    """4 x 11008 f32 are 43 registers of 1024 lanes: RMSNorm spilled 344 bytes on sm_80, LayerNorm 1068."""
+    if target.startswith("sm"):
+        oracle("ptxas")
+    compiled = four_rows.compile(target=target, subs={M: 4096, N: 11008})
+    assert compiled.grid[0] == 2048 and not compiled.resources.spills
+    assert four_rows.compile(target=target, subs={M: 4096, N: 4096}).grid[0] == 1024
+    assert four_rows_counted.compile(target=target, subs={M: 4096, N: 11008}).grid[0] == 1024
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_fewer_rows_are_the_same_rows(target: str, oracle: Callable[[str], str]) -> None:
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((5, 9001), 9001))
+    agree(four_rows, [x, w, np.zeros_like(x)], target, oracle, near(4, 1e-6))
