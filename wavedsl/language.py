@@ -255,12 +255,18 @@ def _require_dtype(dtype: Any, op: str) -> None:
         raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.{same})")
 
 
+def _named(op: str, x: Any, dim: Any) -> Any:
+    """`dim`; an error with those that there are where none is named."""
+    if dim is None:
+        names = ", ".join(map(str, current(op).node_of(x, op).dims))
+        raise TraceError(f"{op}: which dimension?", here(), hint=f"name one of {names}: wd.{op}(x, dim=…)")
+    return dim
+
+
 def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:
     builder = current(op)
     node = builder.node_of(x, op)
-    if dim is None:
-        names = ", ".join(map(str, node.dims))
-        raise TraceError(f"{op}: which dimension?", here(), hint=f"name one of {names}: wd.{op}(x, dim=…)")
+    _named(op, x, dim)
     return builder.results(builder.emit(op, (node,), {"dim": builder.dim(dim, op), **attrs}))
 
 
@@ -325,16 +331,17 @@ def prod(x: Any, dim: Any = None) -> Value:
         for d in dim:
             x = prod(x, d)
         return x
-    return reduce(x, lambda a, b: a * b, 1, dim)
+    return reduce(x, lambda a, b: a * b, 1, _named("prod", x, dim))
 
 
 def cumprod(x: Any, dim: Any = None, reverse: bool = False) -> Value:
     """Running product along `dim`, each element included in its own. `reverse`: from the end, of what follows."""
-    return scan(x, lambda a, b: a * b, 1, dim, reverse=reverse)
+    return scan(x, lambda a, b: a * b, 1, _named("cumprod", x, dim), reverse=reverse)
 
 
 def flip(x: Any, dim: Any = None) -> Value:
     """The elements along `dim` in the opposite order: `shuffle` by the last index less each one's own."""
+    dim = current("flip").dim(_named("flip", x, dim), "flip")
     return shuffle(x, dim - 1 - index(dim), dim)
 
 

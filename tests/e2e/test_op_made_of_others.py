@@ -76,7 +76,8 @@ def test_normal_numbers(target: str, oracle: Callable[[str], str]) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: wd.prod(x), "reduce: which dimension"),
+        (lambda x: wd.prod(x), "prod: which dimension"),
+        (lambda x: wd.flip(x), "flip: which dimension"),
         (lambda x: wd.flip(x, wd.sym.K), "shuffle: the value has no dimension K"),
         (lambda x: wd.softmax(wd.cast(x, wd.i32), N), "exp: needs floating point, not i32"),
         (lambda x: wd.isnan(wd.cast(x, wd.i32)), "isnan: needs floating point, not i32"),
