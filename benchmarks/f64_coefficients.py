@@ -120,6 +120,8 @@ def tables() -> list[tuple[str, str, object]]:
 
     out.append(("LN2", "ln 2, as a sum.", tuple(parts(mp.log(2), 2))))
     out.append(("LOG2_E", "1 / ln 2, as a sum.", tuple(parts(1 / mp.log(2), 2))))
+    out.append(("LOG10_2", "log10 2, as a sum.", tuple(parts(mp.log10(2), 2))))
+    out.append(("LOG10_E", "1 / ln 10, as a sum.", tuple(parts(1 / mp.log(10), 2))))
     out.append(("HALF_PI", "pi / 2, as a sum.", tuple(parts(mp.pi / 2, 3))))
     out.append(("TWO_OVER_PI", "2 / pi.", float(2 / mp.pi)))
     out.append(("TWO_THIRDS", "2 / 3, as a sum.", tuple(parts(mpf(2) / 3, 2))))

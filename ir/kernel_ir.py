@@ -369,7 +369,7 @@ _row("load.far", "addr:i64", "attr", "Load `bytes` at a 64-bit address of each l
 _row("store.far", "addr:i64 mask:p value:any", "none", "Store `bytes` at a 64-bit address of each lane; `high`, `cache` as in store.global.",
      effects="write global", uniform="never", attrs="bytes high")
 _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any", "attr",
-     "Indivisibly change the 4 or 8 `bytes` (16: four numbers; of several each by itself) at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
+     "Indivisibly change the 4 or 8 `bytes` (16: four numbers; of several each by itself) at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u and or xor xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
 _row("atomic.far", "addr:i64 mask:p *v:any", "attr", "atomic.global at a 64-bit address of each lane.", effects="read global, write global", uniform="never", attrs="bytes how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
      "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",

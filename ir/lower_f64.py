@@ -118,6 +118,16 @@ def exp2(b: Builder, x: Value, rest: Value | None = None) -> Value:
     return _within(b, _scaled(b, b.fadd(_expm1(b, r, c), 1.0), n), x, -1076.0, 1025.0)
 
 
+def expm1(b: Builder, x: Value) -> Value:
+    """2^n (1 + e) - 1 of e = exp(r) - 1, where 2^n - 1 is exact or does not matter; it is -1 from -40 on."""
+    n, r, c = _reduced(b, b.select(b.fcmp("lt", x, -40.0), b.const(-40.0, F64), x))
+    power = _power(b, b.min_s(n, 1023))
+    value = b.ffma(power, _expm1(b, r, c), b.fsub(power, 1.0))
+    value = b.select(b.cmp("sgt", n, 1023), b.fadd(value, value), value)
+    value = b.select(b.fcmp("gt", x, 710.0), b.const(_INFINITY, F64), value)
+    return b.select(b.fcmp("eq", x, 0.0), x, value)
+
+
 def sigmoid(b: Builder, x: Value) -> Value:
     """1 / (1 + e) for x >= 0 and e / (1 + e) below, of e = exp(-|x|), which never overflows."""
     e = exp(b, b.fneg(b.fabs(x)))
@@ -162,21 +172,23 @@ def _exponent(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.cvt(e, F64), _number(b, low, b.add(b.and_(above, 0xFFFFF), root))
 
 
-def _log(b: Builder, m: Value, precise: bool) -> tuple[Value, Value]:
-    """ln m as a sum, for m between sqrt(1/2) and sqrt(2): s (2 + z (2/3 + z p(z))) of z = s², s = (m - 1) / (m + 1).
+def _log(b: Builder, f: Value, precise: bool, f_rest: Value | None = None) -> tuple[Value, Value]:
+    """ln(1 + f + f_rest) as a sum, for 1 + f between sqrt(1/2) and sqrt(2): s (2 + z (2/3 + z p(z))) of z = s²,
+    s = f / (2 + f).
 
-    s is a sum of two numbers: what the quotient leaves, and what m + 1 lost. `precise`: so is everything down to
+    s is a sum of two numbers: what the quotient leaves, and what 2 + f lost. `precise`: so is everything down to
     z p(z), for about 2^-65 of the result instead of 2^-58."""
-    f = b.fsub(m, 1.0)
-    divisor = b.fadd(m, 1.0)
-    lost = b.fsub(m, b.fsub(divisor, 1.0))
+    two = b.const(2.0, F64)
+    divisor = b.fadd(f, two)
+    lost = b.fsub(f, b.fsub(divisor, two))
     reciprocal = b.fdiv(b.const(1.0, F64), divisor)
     s = b.fmul(f, reciprocal)
     left = b.ffma(b.fneg(s), lost, b.ffma(b.fneg(s), divisor, f))
+    if f_rest is not None:
+        left = b.fadd(left, b.ffma(b.fneg(s), f_rest, f_rest))
     s_rest = b.fmul(left, reciprocal)
     z = b.fmul(s, s)
     third, third_rest = constants.TWO_THIRDS
-    two = b.const(2.0, F64)
     if precise:
         z_rest = b.ffma(b.fadd(s, s), s_rest, b.ffma(s, s, b.fneg(z)))
         p = b.fmul(z, _polynomial(b, z, constants.ATANH))
@@ -201,32 +213,60 @@ def _logarithm(b: Builder, value: Value, x: Value) -> Value:
     return b.select(b.fcmp("gt", x, 0.0), b.select(b.fcmp("eq", x, infinity), infinity, value), low)
 
 
-def log(b: Builder, x: Value) -> Value:
-    """e ln 2 + ln m; e is 0 where that could cancel."""
-    e, m = _exponent(b, x)
-    high, rest = _log(b, m, False)
-    whole, whole_rest = _product(b, e, b.const(constants.LN2[0], F64))
+def _times(b: Builder, high: Value, rest: Value, factor: tuple[float, float]) -> tuple[Value, Value]:
+    """(high + rest) times a constant that is a sum, as a sum."""
+    first = b.const(factor[0], F64)
+    product, product_rest = _product(b, high, first)
+    return product, b.fadd(product_rest, b.ffma(high, factor[1], b.fmul(rest, first)))
+
+
+def _sum(b: Builder, e: Value, per: tuple[float, float], high: Value, rest: Value) -> tuple[Value, Value]:
+    """e times a constant, and a sum of two, as a sum; e is 0 where the two could cancel."""
+    whole = e
+    if per != (1.0, 0.0):
+        whole, whole_rest = _product(b, e, b.const(per[0], F64))
+        rest = b.fadd(rest, b.ffma(e, per[1], whole_rest))
     total = b.fadd(whole, high)
-    lost = b.fsub(high, b.fsub(total, whole))
-    lost = b.fadd(lost, b.fadd(rest, b.ffma(e, constants.LN2[1], whole_rest)))
-    return _logarithm(b, b.fadd(total, lost), x)
+    lost = b.fadd(b.fsub(high, b.fsub(total, whole)), rest)
+    result = b.fadd(total, lost)
+    return result, b.fsub(lost, b.fsub(result, total))
+
+
+def log(b: Builder, x: Value) -> Value:
+    e, m = _exponent(b, x)
+    return _logarithm(b, _sum(b, e, constants.LN2, *_log(b, b.fsub(m, 1.0), False))[0], x)
+
+
+def log1p(b: Builder, x: Value) -> Value:
+    """ln(1 + x): of x itself where 1 + x lies around 1; else of the sum, and of what it lost at its scale."""
+    one = b.const(1.0, F64)
+    total = b.fadd(x, one)
+    back = b.fsub(total, one)
+    lost = b.fadd(b.fsub(one, b.fsub(total, back)), b.fsub(x, back))
+    e, m = _exponent(b, total)
+    power = _power(b, b.cvt(b.fmax(b.fneg(e), -1000.0), I32))
+    near = b.pand(b.fcmp("gt", x, -0.29), b.fcmp("lt", x, 0.41))
+    zero = b.zero(F64)
+    f = b.select(near, x, b.fsub(m, 1.0))
+    f_rest = b.select(near, zero, b.fmul(lost, power))
+    value = _sum(b, b.select(near, zero, e), constants.LN2, *_log(b, f, False, f_rest))[0]
+    return b.select(b.fcmp("lt", b.fabs(x), 2.0**-54), x, _logarithm(b, value, total))
 
 
 def _log2(b: Builder, x: Value, precise: bool) -> tuple[Value, Value]:
     """log2 x of a positive finite number, as a sum."""
     e, m = _exponent(b, x)
-    high, rest = _log(b, m, precise)
-    factor = b.const(constants.LOG2_E[0], F64)
-    bits, bits_rest = _product(b, high, factor)
-    bits_rest = b.fadd(bits_rest, b.ffma(high, constants.LOG2_E[1], b.fmul(rest, factor)))
-    total = b.fadd(e, bits)
-    lost = b.fadd(b.fsub(bits, b.fsub(total, e)), bits_rest)
-    result = b.fadd(total, lost)
-    return result, b.fsub(lost, b.fsub(result, total))
+    return _sum(b, e, (1.0, 0.0), *_times(b, *_log(b, b.fsub(m, 1.0), precise), constants.LOG2_E))
 
 
 def log2(b: Builder, x: Value) -> Value:
     return _logarithm(b, _log2(b, x, False)[0], x)
+
+
+def log10(b: Builder, x: Value) -> Value:
+    e, m = _exponent(b, x)
+    parts = _times(b, *_log(b, b.fsub(m, 1.0), False), constants.LOG10_E)
+    return _logarithm(b, _sum(b, e, constants.LOG10_2, *parts)[0], x)
 
 
 def pow(b: Builder, x: Value, y: Value) -> Value:

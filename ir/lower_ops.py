@@ -145,8 +145,8 @@ def _unary(method: str) -> Rule:
 
 
 for _name, _method in (
-    ("floor", "ffloor"), ("ceil", "fceil"), ("round", "frint"), ("exp2", "exp2"), ("log2", "log2"), ("sqrt", "sqrt"),
-    ("sin", "sin"), ("cos", "cos"),
+    ("floor", "ffloor"), ("ceil", "fceil"), ("trunc", "ftrunc"), ("round", "frint"), ("exp2", "exp2"),
+    ("log2", "log2"), ("sqrt", "sqrt"), ("sin", "sin"), ("cos", "cos"),
 ):  # fmt: skip
     RULES[_name] = _unary(_method)
 
@@ -169,6 +169,48 @@ def _exp(b: Builder, dtype: DType, x: Value) -> Value:
 @_rule("log")
 def _log(b: Builder, dtype: DType, x: Value) -> Value:
     return b.fmul(RULES["log2"](b, dtype, x), b.const(math.log(2.0), x.type))
+
+
+@_rule("log10")
+def _log10(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fmul(RULES["log2"](b, dtype, x), b.const(math.log10(2.0), x.type))
+
+
+@_rule("expm1")
+def _expm1(b: Builder, dtype: DType, x: Value) -> Value:
+    """Taylor's series of degree 8 below 1/2, where exp(x) - 1 cancels; the ninth term is below 2^-25 of the result."""
+    terms = [1.0 / math.factorial(n) for n in range(2, 9)]
+    near = b.ffma(b.fmul(x, x), _polynomial(b, x, terms), x)
+    near = b.select(b.fcmp("eq", x, b.const(0.0, x.type)), x, near)  # which zero
+    far = b.fsub(_exp(b, dtype, x), b.const(1.0, x.type))
+    return b.select(b.fcmp("lt", b.fabs(x), b.const(0.5, x.type)), near, far)
+
+
+@_rule("log1p")
+def _log1p(b: Builder, dtype: DType, x: Value) -> Value:
+    """2 atanh(s) of s = x / (2 + x) where 1 + x is near 1: s + s³/3 + … to s⁹; the next is below 2^-28 of it."""
+    s = b.fmul(x, b.rcp(b.fadd(x, b.const(2.0, x.type))))
+    z = b.fmul(s, s)
+    series = _polynomial(b, z, [2.0 / n for n in (3, 5, 7, 9)])
+    near = b.ffma(b.fmul(z, s), series, b.fadd(s, s))
+    far = _log(b, dtype, b.fadd(x, b.const(1.0, x.type)))
+    inside = b.pand(b.fcmp("gt", x, b.const(-0.29, x.type)), b.fcmp("lt", x, b.const(0.41, x.type)))
+    return b.select(b.fcmp("eq", x, b.const(0.0, x.type)), x, b.select(inside, near, far))
+
+
+@_rule("isnan")
+def _isnan(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fcmp("ne", x, x)
+
+
+@_rule("isinf")
+def _isinf(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fcmp("eq", b.fabs(x), b.const(math.inf, x.type))
+
+
+@_rule("isfinite")
+def _isfinite(b: Builder, dtype: DType, x: Value) -> Value:
+    return b.fcmp("lt", b.fabs(x), b.const(math.inf, x.type))
 
 
 @_rule("sigmoid")
@@ -238,7 +280,9 @@ def _by_width(narrow: Rule, f64: Callable[..., Value]) -> Rule:
     return rule
 
 
-for _name in ("exp", "exp2", "log", "log2", "sigmoid", "tanh", "erf", "pow", "sin", "cos"):
+for _name in (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sigmoid", "tanh", "erf", "pow", "sin", "cos",
+):  # fmt: skip
     RULES[_name] = _by_width(RULES[_name], getattr(lower_f64, _name))
 
 

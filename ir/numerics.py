@@ -17,8 +17,8 @@ import numpy as np
 from wavedsl.ir.dtypes import DType, f32, f64
 
 EXACT_OPS = (
-    "add", "sub", "mul", "div", "neg", "abs", "fma", "sqrt", "floor", "ceil", "round", "minimum", "maximum", "clamp",
-    "where", "floordiv", "mod", "cast", "bitcast", "max", "min",
+    "add", "sub", "mul", "div", "neg", "abs", "fma", "sqrt", "floor", "ceil", "trunc", "round", "minimum", "maximum",
+    "clamp", "where", "floordiv", "mod", "cast", "bitcast", "max", "min",
 )  # fmt: skip
 """Operations whose result is the exact one rounded once (so: the same bits) on every chip. `mod` and `floordiv` of
 floats are exact where the quotient is below 2^23."""
@@ -54,11 +54,19 @@ BOUNDS: dict[str, dict[str, Bound]] = {
         "amd": Bound(3, 1.5, flushes=True, source=_DERIVED),
         "nvidia": Bound(5, 1.5, flushes=True, source=_DERIVED),
     },
+    # exp(x) - 1 from 1/2 on is no smaller than half of exp(x); Taylor's series below.
+    "expm1": {"amd": Bound(7, 3, source=_DERIVED), "nvidia": Bound(11, 3, source=_DERIVED)},
     "log": {
         "amd": Bound(4, absolute=2.0**-22, flushes=True, source=_DERIVED),
         "nvidia": Bound(6, absolute=2.0**-22, source=_DERIVED),
     },
     # pow(x, y) = exp2(y log2 x): a relative error of the exponent is multiplied by the exponent.
+    "log10": {
+        "amd": Bound(4, absolute=2.0**-22, flushes=True, source=_DERIVED),
+        "nvidia": Bound(6, absolute=2.0**-22, source=_DERIVED),
+    },
+    # log2(1 + x) away from 1: 2^-22 and what 1 + x rounds are 8 ulp of 0.34; 2 atanh(x / (2 + x)) around 1.
+    "log1p": {"amd": Bound(10, source=_DERIVED), "nvidia": Bound(12, source=_DERIVED)},
     "pow": {
         "amd": Bound(4, 8, flushes=True, source=_DERIVED),
         "nvidia": Bound(6, 12, flushes=True, source=_DERIVED),
@@ -91,7 +99,8 @@ FAST_BOUNDS: dict[str, dict[str, Bound]] = {
 """Bounds of what `fast` changes. `div` and `reciprocal` hold for divisors of 2^-126 to 2^126."""
 
 F64_BOUNDS: dict[str, float] = {
-    **dict.fromkeys(("exp", "exp2", "log", "log2", "pow", "sin", "cos", "erf"), 1.0),
+    **dict.fromkeys(("exp", "exp2", "log", "log1p", "log2", "log10", "pow", "sin", "cos", "erf"), 1.0),
+    "expm1": 2.0,
     "rsqrt": 2.0,
     "tanh": 3.0,
     "sigmoid": 3.0,

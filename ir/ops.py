@@ -759,11 +759,15 @@ for _name, _signature, _allowed, _compute, _precise, _operators, _doc in (
     ("fma", "fma(x, y, z)", _NUMBER, _fma, False, (), "x * y + z with one rounding."),
     ("floor", "floor(x)", _FLOAT, np.floor, False, (), "Largest whole number not above x."),
     ("ceil", "ceil(x)", _FLOAT, np.ceil, False, (), "Smallest whole number not below x."),
+    ("trunc", "trunc(x)", _FLOAT, np.trunc, False, (), "The whole number next to x towards 0."),
     ("round", "round(x)", _FLOAT, np.rint, False, (), "Nearest whole number, halves to even."),
     ("exp", "exp(x)", _FLOAT, np.exp, True, (), "e to the power x."),
     ("exp2", "exp2(x)", _FLOAT, np.exp2, True, (), "2 to the power x."),
+    ("expm1", "expm1(x)", _FLOAT, np.expm1, True, (), "exp(x) - 1, also where that is small."),
     ("log", "log(x)", _FLOAT, np.log, True, (), "Natural logarithm."),
     ("log2", "log2(x)", _FLOAT, np.log2, True, (), "Logarithm to base 2."),
+    ("log10", "log10(x)", _FLOAT, np.log10, True, (), "Logarithm to base 10."),
+    ("log1p", "log1p(x)", _FLOAT, np.log1p, True, (), "log(1 + x), also where that is small."),
     ("sqrt", "sqrt(x)", _FLOAT, np.sqrt, True, (), "Square root."),
     ("rsqrt", "rsqrt(x)", _FLOAT, lambda x: 1.0 / np.sqrt(x), True, (), "1 / sqrt(x)."),
     ("reciprocal", "reciprocal(x)", _FLOAT, lambda x: 1.0 / x, True, (), "1 / x."),
@@ -814,6 +818,13 @@ for _name, _sign, _compare, _operators in (
 ):
     _add(_name, f"x {_sign} y", "same", _elementwise(_name, "float int bool", dt.i1),
          "Comparison, giving i1; with a NaN only != holds.", _compare, operators=_operators, public=False)  # fmt: skip
+
+for _name, _test, _doc in (
+    ("isnan", np.isnan, "Whether x is NaN, as an i1."),
+    ("isinf", np.isinf, "Whether x is infinite, as an i1."),
+    ("isfinite", np.isfinite, "Whether x is neither infinite nor NaN, as an i1."),
+):
+    _add(_name, f"{_name}(x)", "same", _elementwise(_name, _FLOAT, dt.i1), _doc, _test)
 
 _add("where", "where(condition, x, y)", "same", _where, "x where the condition holds, else y.", np.where)
 _add("cast", "cast(x, dtype, rounding=None, bits=None)", "same", _cast,

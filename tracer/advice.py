@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -75,20 +76,54 @@ _PHRASES = (
 
 _ELSEWHERE = {
     "load": "wd.read(a)", "store": "wd.write(value, c)", "dot": "wd.mma(x, y, acc)", "matmul": "wd.mma(x, y, acc)",
+    "dot_scaled": "wd.scaled_mma(x, x_scale, y, y_scale, acc)",
+    "make_block_ptr": "wd.Memory[M, K, wd.f16] annotates the array, and wd.read(a) is the tile at hand",
+    "make_tensor_descriptor": "wd.Memory[M, K, wd.f16] annotates the array, and wd.read(a) is the tile at hand",
+    "advance": "nothing: in a wd.iterate over K, wd.read(a) is the trip's tile",
     "zeros": "wd.Register[M, N, wd.f32](0.0)", "ones": "wd.Register[M, N, wd.f32](1.0)",
     "full": "wd.Register[M, N, wd.f32](value)", "empty": "wd.Register[M, N, wd.f32](0.0)",
     "zeros_like": "x * 0, or wd.Register[M, N, wd.f32](0.0)", "arange": "wd.index(N)",
-    "range": "wd.iterate(K, init_args=[…])",
+    "range": "wd.iterate(K, init_args=[…])", "static_range": "Python's range: it runs while the kernel is traced",
+    "static_print": "Python's print: it runs while the kernel is traced",
+    "static_assert": "Python's assert: it runs while the kernel is traced",
     "program_id": "wd.tile_start(M), the first index of the workgroup's tile, or wd.index(M) of each element",
-    "mean": "wd.sum(x, dim=N) / N", "softmax": "e = wd.exp(x - wd.max(x, dim=N)), then e / wd.sum(e, dim=N)",
-    "log1p": "wd.log(1 + x)", "expm1": "wd.exp(x) - 1", "silu": "x * wd.sigmoid(x)", "square": "x * x",
-    "gelu": "0.5 * x * (1 + wd.erf(x * 0.5**0.5))", "prod": "wd.reduce(x, lambda a, b: a * b, 1.0, dim=N)",
-    "cumprod": "wd.scan(x, lambda a, b: a * b, 1.0, dim=N)", "flip": "wd.shuffle(x, N - 1 - wd.index(N), dim=N)",
-    "cdiv": "(x + y - 1) // y", "histogram": "wd.atomic_add with a mapping", "gather": "wd.shuffle(x, index, dim=N)",
-    "relu": "wd.maximum(x, 0)", "transpose": "nothing: dimensions have names, and mma and write go by them",
-    "float16": "wd.f16", "float32": "wd.f32", "float64": "wd.f64", "bfloat16": "wd.bf16", "int8": "wd.i8",
-    "int32": "wd.i32", "int64": "wd.i64", "bool": "wd.i1", "astype": "wd.cast(x, wd.f16)", "to": "wd.cast(x, wd.f16)",
-    "barrier": "nothing: waits and barriers are placed by the compiler", "constexpr": "subs={BM: 64}",
+    "num_programs": "the grid follows from the constraints; M has (M + BM - 1) // BM tiles",
+    "cdiv": "(x + y - 1) // y", "swizzle2d": "wd.Schedule(swizzle=True)",
+    "log_softmax": "y = x - wd.max(x, dim=N), then y - wd.log(wd.sum(wd.exp(y), dim=N))",
+    "mean": "wd.sum(x, dim=N) / N",
+    "silu": "x * wd.sigmoid(x)", "square": "x * x", "relu": "wd.maximum(x, 0)", "tan": "wd.sin(x) / wd.cos(x)",
+    "gelu": "0.5 * x * (1 + wd.erf(x * 0.5**0.5))", "erfc": "1 - wd.erf(x)", "exp10": "wd.exp2(x * math.log2(10))",
+    "fdiv": "wd.divide(x, y, fast=True)", "div_rn": "x / y, which is rounded correctly",
+    "sqrt_rn": "wd.sqrt(x), which is rounded correctly", "rint": "wd.round(x)", "power": "x**y, or wd.pow(x, y)",
+    "clip": "wd.clamp(x, low, high)", "umulhi": "wd.mulhi(x, y) of u32", "popc": "wd.popcount(x)",
+    "ffs": "wd.where(x != 0, wd.ctz(x) + 1, 0)", "brev": "wd.bit_reverse(x)", "byte_perm": "wd.permute_bytes(x, y, s)",
+    "logical_and": "x & y", "logical_or": "x | y", "logical_not": "~x",
+    "xor_sum": "wd.reduce(x, lambda a, b: a ^ b, 0, dim=N)",
+    "associative_scan": "wd.scan(x, function, identity, dim=N)", "histogram": "wd.atomic_add with a mapping",
+    "gather": "wd.shuffle(x, index, dim=N)", "view": "wd.reshape(x, M, N)", "ravel": "wd.reshape(x, N)",
+    "expand_dims": "nothing: dimensions have names, and operators broadcast by them",
+    "broadcast_to": "wd.broadcast(x, M, N); operators do so by themselves", "tile": "wd.broadcast(x, M, N)",
+    "trans": "nothing: dimensions have names, and mma and write go by them",
+    "transpose": "nothing: dimensions have names, and mma and write go by them",
+    "cat": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
+    "concatenate": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
+    "join": "wd.write(x, out[:, ::2]) and wd.write(y, out[:, 1::2]), of an array of 2 * N",
+    "interleave": "wd.write(x, out[:, ::2]) and wd.write(y, out[:, 1::2]), of an array of 2 * N",
+    "split": "wd.read(a[:, ::2]) and wd.read(a[:, 1::2]), of an array of 2 * N",
+    "rand": "wd.random(seed, M, N)", "randint": "wd.random(seed, M, N, dtype=wd.u32)",
+    "randint4x": "wd.random(seed, M, N, dtype=wd.u32) at several offset=",
+    "float16": "wd.f16", "float32": "wd.f32", "float64": "wd.f64", "bfloat16": "wd.bf16", "float8e4nv": "wd.f8e4m3",
+    "float8e5": "wd.f8e5m2", "float8_e4m3fn": "wd.f8e4m3", "float8_e5m2": "wd.f8e5m2", "int8": "wd.i8",
+    "int16": "wd.i16", "int32": "wd.i32", "int64": "wd.i64", "uint8": "wd.u8", "uint16": "wd.u16", "uint32": "wd.u32",
+    "uint64": "wd.u64", "int1": "wd.i1", "bool": "wd.i1", "astype": "wd.cast(x, wd.f16)", "to": "wd.cast(x, wd.f16)",
+    "barrier": "nothing: waits and barriers are placed by the compiler",
+    "debug_barrier": "nothing: waits and barriers are placed by the compiler",
+    "syncthreads": "nothing: waits and barriers are placed by the compiler",
+    "multiple_of": "nothing: strides and alignment are read off the arrays",
+    "max_contiguous": "nothing: strides and alignment are read off the arrays",
+    "max_constancy": "nothing: strides and alignment are read off the arrays",
+    "assume": "nothing: strides and alignment are read off the arrays", "constexpr": "subs={BM: 64}",
+    "jit": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])", "Config": "@wd.autotune()",
 }  # fmt: skip
 """What other array languages call something → how it is written here."""
 
@@ -102,7 +137,21 @@ _MASKED = {
 
 def for_missing(name: str, module: str) -> str:
     """Help for a name that a module has not: of wavedsl, what somebody means who knows it from elsewhere."""
-    return _ELSEWHERE.get(name, "") if module == "wavedsl" else ""
+    return _ELSEWHERE.get(name, "") if module in ("wavedsl", "wavedsl.language") else ""
+
+
+def for_index(loc: Loc | None, dims: Sequence[Any]) -> str:
+    """Help where a value was indexed: with None for broadcasting, at an element, or elsewhere."""
+    key = re.search(r"\[([^][]*)\]$", _span(loc)[1])
+    if key and re.search(r"\bNone\b|np\.newaxis", key[1]):
+        return "nothing to do: dimensions have names, and x + y broadcasts by them"
+    last = dims[-1] if dims else "N"
+    if key and re.search(r"(^|,)\s*-?\w+\s*(,|$)", key[1]):
+        return (
+            f"wd.extract(x, {{{last}: 3}}) is one element along {last}, wd.shuffle(x, index, dim={last}) those of an "
+            "index; other elements of an array: wd.read(a, mapping=wd.IndexMapping(…))"
+        )
+    return "read other elements with wd.read(mem, mapping=wd.IndexMapping(…))"
 
 
 def for_exception(text: str, frame: FrameType | None) -> str:
@@ -113,6 +162,11 @@ def for_exception(text: str, frame: FrameType | None) -> str:
     masked = re.match(r"(?:\w+\.)*(read|write)\(\) got an unexpected keyword argument '(mask|other)'", text)
     if masked:
         return _MASKED[masked[1]]
+    along = re.match(r"(?:\w+\.)*(\w+)\(\) got an unexpected keyword argument '(axis|axes|keepdims|keep_dims)'", text)
+    if along and along[2].startswith("axis"):
+        return f"a dimension has a name: wd.{along[1]}(x, dim=N)"
+    if along and along[2].startswith("keep"):
+        return f"leave {along[2]} out: what lacks a dimension broadcasts along it"
     called = re.match(r"(?:\w+\.)*(\w+)\(\) (got|missing|takes)", text)
     function = None
     if called and frame is not None:

@@ -61,7 +61,7 @@ class Value:
         self._refuse("has no len()", "its extent along M is the symbol M")
 
     def __getitem__(self, key: Any) -> NoReturn:
-        self._refuse("cannot be indexed", "read other elements with wd.read(mem, mapping=wd.IndexMapping(…))")
+        self._refuse("cannot be indexed", advice.for_index(here(), self.dims))
 
     def __setitem__(self, key: Any, item: Any) -> NoReturn:
         self._refuse("cannot be assigned to by index", "make a new value: wd.where(wd.index(M) == i, x, value)")

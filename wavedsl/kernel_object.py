@@ -11,13 +11,13 @@ import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import sympy
 
 from wavedsl.binding import Binding, Parameter, bind, bind_arguments, check_subs
 from wavedsl.ir.constraints import Constraint, check_constraints, index_dims
-from wavedsl.ir.errors import ConstraintError, TraceError, WaveError
+from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError, WaveError
 from wavedsl.ir.graph import Graph
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import definition, here, parameter
@@ -337,6 +337,10 @@ class Kernel:
         from wavedsl.runtime.launch import bind_kernel
 
         return bind_kernel(self, self.bind_arguments(args, kwargs))
+
+    def __getitem__(self, grid: Any) -> NoReturn:
+        hint = f"{self.name}(…): the grid follows from its constraints"
+        raise LaunchError(f"{self.name}: a kernel takes no grid", here(), hint=hint)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""

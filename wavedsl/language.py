@@ -8,6 +8,7 @@ called outside of a kernel.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -178,10 +179,17 @@ clamp = _elementwise("clamp")
 abs = _elementwise("abs")
 floor = _elementwise("floor")
 ceil = _elementwise("ceil")
+trunc = _elementwise("trunc")
 round = _elementwise("round")
+isnan = _elementwise("isnan")
+isinf = _elementwise("isinf")
+isfinite = _elementwise("isfinite")
 exp = _elementwise("exp")
 exp2 = _elementwise("exp2")
+expm1 = _elementwise("expm1")
 log = _elementwise("log")
+log1p = _elementwise("log1p")
+log10 = _elementwise("log10")
 log2 = _elementwise("log2")
 sqrt = _elementwise("sqrt")
 rsqrt = _elementwise("rsqrt")
@@ -247,12 +255,18 @@ def _require_dtype(dtype: Any, op: str) -> None:
         raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.{same})")
 
 
+def _named(op: str, x: Any, dim: Any) -> Any:
+    """`dim`; an error with those that there are where none is named."""
+    if dim is None:
+        names = ", ".join(map(str, current(op).node_of(x, op).dims))
+        raise TraceError(f"{op}: which dimension?", here(), hint=f"name one of {names}: wd.{op}(x, dim=…)")
+    return dim
+
+
 def _along(op: str, x: Any, dim: Any, **attrs: Any) -> Any:
     builder = current(op)
     node = builder.node_of(x, op)
-    if dim is None:
-        names = ", ".join(map(str, node.dims))
-        raise TraceError(f"{op}: which dimension?", here(), hint=f"name one of {names}: wd.{op}(x, dim=…)")
+    _named(op, x, dim)
     return builder.results(builder.emit(op, (node,), {"dim": builder.dim(dim, op), **attrs}))
 
 
@@ -309,6 +323,33 @@ def all(x: Any, dim: Any = None) -> Value:
 def cumsum(x: Any, dim: Any = None, reverse: bool = False) -> Value:
     """Running sum along `dim`, each element included in its own. `reverse`: from the end, of what follows."""
     return _along("cumsum", x, dim, **({"reverse": True} if reverse else {}))
+
+
+def prod(x: Any, dim: Any = None) -> Value:
+    """Product along dimension `dim`, or along each of several, `dim=(M, N)`; in any order."""
+    if isinstance(dim, (tuple, list)):
+        for d in dim:
+            x = prod(x, d)
+        return x
+    return reduce(x, lambda a, b: a * b, 1, _named("prod", x, dim))
+
+
+def cumprod(x: Any, dim: Any = None, reverse: bool = False) -> Value:
+    """Running product along `dim`, each element included in its own. `reverse`: from the end, of what follows."""
+    return scan(x, lambda a, b: a * b, 1, _named("cumprod", x, dim), reverse=reverse)
+
+
+def flip(x: Any, dim: Any = None) -> Value:
+    """The elements along `dim` in the opposite order: `shuffle` by the last index less each one's own."""
+    dim = current("flip").dim(_named("flip", x, dim), "flip")
+    return shuffle(x, dim - 1 - index(dim), dim)
+
+
+def softmax(x: Any, dim: Any = None) -> Value:
+    """exp(x) over its sum along `dim`, less the largest first, so that nothing overflows. A row of nothing but minus
+    infinity is NaN."""
+    e = exp(x - max(x, dim))
+    return e / sum(e, dim)
 
 
 def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:
@@ -533,6 +574,19 @@ def random(seed: Any, *dims: Any, offset: Any = 0, dtype: DType = dt.f32) -> Val
         else:
             nodes.append(builder.node_of(x, f"random: the {what}", loc))
     return builder.results(builder.emit("random", nodes, {"dims": builder.dims(dims, "random"), "dtype": dtype}, loc))
+
+
+def randn(seed: Any, *dims: Any, offset: Any = 0) -> Value:
+    """Normally distributed f32 numbers over `dims`, of mean 0 and variance 1.
+
+    Box and Muller's transform of the `random` numbers at offsets 2 `offset` and 2 `offset` + 1, so up to about 5.8.
+    Equal for equal arguments, as those are.
+    """
+    twice = offset + offset
+    size: Any = random(seed, *dims, offset=twice)
+    angle: Any = random(seed, *dims, offset=twice + 1)
+    radius: Any = sqrt(-2.0 * log(1.0 - size))
+    return radius * cos(2 * math.pi * angle)
 
 
 def fence() -> None:

@@ -207,7 +207,8 @@ def _store_far(s: Selector, op: Op) -> None:
 
 _ATOMIC = {
     "add": ("add", "u"), "min_s": ("min", "s"), "max_s": ("max", "s"), "min_u": ("min", "u"), "max_u": ("max", "u"),
-    "and": ("and", "b"), "or": ("or", "b"), "xor": ("xor", "b"), "xchg": ("exch", "b"), "cas": ("cas", "b"), "fadd": ("add", "f"),
+    "and": ("and", "b"), "or": ("or", "b"), "xor": ("xor", "b"), "xchg": ("exch", "b"), "cas": ("cas", "b"),
+    "fadd": ("add", "f"),
 }  # fmt: skip
 _PACKED_ATOMIC = {"pk_add_f16": "f16x2", "pk_add_bf16": "bf16x2"}
 

@@ -23,16 +23,22 @@ WHOLE = np.random.default_rng(0)
 def floats() -> tuple[Any, list[Any]]:
     @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
     def kernel(
-        x: wd.Memory[M, N, wd.f32], c: wd.Scalar[wd.f32], y: wd.Memory[M, N, wd.f32], z: wd.Memory[M, N, wd.f32]
-    ):
+        x: wd.Memory[M, N, wd.f32], c: wd.Scalar[wd.f32], y: wd.Memory[M, N, wd.f32], z: wd.Memory[M, N, wd.f32],
+        w: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
         v = wd.read(x)
-        y1 = wd.exp(v) + wd.exp2(v) + wd.log(v) + wd.log2(v) + wd.sqrt(v) + wd.rsqrt(v) + wd.reciprocal(v) + wd.tanh(v)
+        truth = wd.isnan(v) | wd.isinf(v / (v - v)) & ~wd.isfinite(v - c)
+        wd.write(wd.where(truth, v, v + 1), w)
+        y1 = wd.expm1(v) + wd.log1p(v) + wd.log10(v)
+        y1 = y1 + wd.exp(v)
+        y1 = y1 + wd.exp2(v) + wd.log(v) + wd.log2(v) + wd.sqrt(v) + wd.rsqrt(v) + wd.reciprocal(v) + wd.tanh(v)
         wd.write(y1 + wd.erf(v) + wd.sigmoid(v) + wd.sin(v) + wd.cos(v) + v**1.5 + v / c + wd.pow(c, v), y)
         z1 = wd.floor(v * c) + wd.ceil(v * c) + wd.round(v * c) + wd.clamp(v, 0.5, 1.0) + wd.fma(v, v, c) + abs(-v)
+        z1 = z1 + wd.trunc(v * c)
         wd.write(z1 + wd.minimum(v, 1.0) - wd.maximum(v, 1.5) + v // 0.5 + v % 0.75, z)
 
     x = ((np.arange(5 * 40).reshape(5, 40) % 15 + 1) / 8 + 1 / 16).astype(np.float32)
-    return kernel, [x, np.float32(3), np.zeros_like(x), np.zeros_like(x)]
+    return kernel, [x, np.float32(3), *(np.zeros_like(x) for _ in range(3))]
 
 
 def integers() -> tuple[Any, list[Any]]:
@@ -42,6 +48,9 @@ def integers() -> tuple[Any, list[Any]]:
         bits = ((v & 12) | 3) ^ (~v) ^ (v << 3) ^ (v >> 1) ^ (v * column - c)
         for place, true in enumerate((v < c, v <= c, v > c, v >= c, v == c, v != c)):
             bits = bits + wd.where(true, wd.Register[wd.i32](1 << place), 0)
+        counts = wd.popcount(v) + wd.clz(v) * 33 + wd.ctz(v) * 999 + wd.bit_reverse(v) + wd.rotate_left(v, c)
+        more = wd.mulhi(v * 99999999, v) + wd.saturating_add(v << 25, v << 24) + wd.saturating_sub(v << 25, c << 29)
+        bits = bits + counts + more + wd.permute_bytes(v, c, 0x0412)
         cast = wd.cast(wd.cast(v, wd.f32) * 0.37, wd.i32)
         wd.write(bits + v // 7 + v % 5 + cast + wd.bitcast(wd.cast(v, wd.f32), wd.i32) + (N - M), y)
 
@@ -111,6 +120,9 @@ def exchanges() -> tuple[Any, list[Any]]:
         x: wd.Memory[N, wd.i32], a: wd.Memory[N, wd.i32], old: wd.Memory[N, wd.i32], older: wd.Memory[N, wd.i32]
     ):
         v = wd.read(x)
+        for change in (wd.atomic_and, wd.atomic_or, wd.atomic_xor):
+            change(v, a)
+            wd.fence()
         wd.write(wd.atomic_xchg(v, a), old)
         wd.fence()
         wd.write(wd.atomic_cas(v, v + 1, a), older)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ FARTHEST = 2.0**45
 EXACT: dict[str, Callable[..., Any]] = {
     "exp": mp.exp, "exp2": lambda x: mp.mpf(2) ** x, "log": mp.log, "log2": lambda x: mp.log(x, 2), "sin": mp.sin,
     "cos": mp.cos, "tanh": mp.tanh, "erf": mp.erf, "sigmoid": lambda x: 1 / (1 + mp.exp(-x)), "pow": mp.power,
-    "rsqrt": lambda x: 1 / mp.sqrt(x),
+    "rsqrt": lambda x: 1 / mp.sqrt(x), "expm1": mp.expm1, "log1p": mp.log1p, "log10": mp.log10,
 }  # fmt: skip
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 1.7e308, -1.7e308, 1.0, -1.0])
 
@@ -53,8 +54,13 @@ def arguments(op: str) -> list[np.ndarray]:
     roots = np.sqrt(0.5) * (1 + np.arange(-20, 20) * 2.0**-50)
     positive = np.concatenate([sizes, near_one, roots, 2 * roots])
     signs = rng.choice([-1.0, 1.0], COUNT)
+    if op == "log10":
+        return [np.concatenate([positive, 10.0 ** np.arange(-300, 300, 9)])]
     if op in ("log", "log2", "rsqrt"):
         return [positive]
+    if op == "log1p":
+        below = np.concatenate([-np.exp2(rng.uniform(-1074, -1, COUNT)), np.exp2(rng.uniform(-52, 0, COUNT)) - 1])
+        return [np.concatenate([positive, below[below > -1], rng.uniform(-0.4, 0.5, COUNT), [-0.29, 0.41]])]
     if op == "pow":
         exponents = rng.uniform(-1100, 1060, positive.size) / np.log2(positive)
         exponents[::5] = rng.uniform(-3, 3, exponents[::5].size)
@@ -161,7 +167,7 @@ def test_the_kernel_ir_means_what_chips_compute() -> None:
 def test_constants_are_what_their_script_makes() -> None:
     spec = importlib.util.spec_from_file_location("f64_coefficients", ROOT / "benchmarks" / "f64_coefficients.py")
     assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
+    script = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     with mp.workdps(script.DIGITS):
         assert Path(f64_constants.__file__).read_text(encoding="utf-8") == script.source()

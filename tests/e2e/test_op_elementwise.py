@@ -48,7 +48,7 @@ SPECIAL = np.array(
 RANGES: dict[str, tuple[float, float]] = {
     "erf": (-5, 5), "sin": (-50, 50), "cos": (-50, 50), "tanh": (-10, 10), "sigmoid": (-30, 30), "exp": (-60, 60),
     "exp2": (-100, 100), "log": (1e-6, 1e6), "log2": (1e-6, 1e6), "rsqrt": (1e-6, 1e6), "reciprocal": (0.01, 1e5),
-    "sqrt": (0, 1e6),
+    "sqrt": (0, 1e6), "expm1": (-20, 60), "log1p": (-0.999, 1e3), "log10": (1e-6, 1e6),
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_functions_stay_within_their_bounds(op: str, target: str, oracle: Callab
     x = np.random.default_rng(1).uniform(low, high, 500).astype(np.float32)
     wide = np.zeros_like(x, np.float64)
     unary(getattr(wd, op), wd.f32).evaluate(x.astype(np.float64), wide, float64=True)
-    argument = {"exp": x * 1.4427, "sigmoid": x * 1.4427}.get(op, 0.0)
+    argument = {"exp": x * 1.4427, "expm1": x * 1.4427, "sigmoid": x * 1.4427}.get(op, 0.0)
 
     def within(got: np.ndarray, want: np.ndarray) -> None:
         if np.array_equal(got, want):
@@ -70,6 +70,45 @@ def test_functions_stay_within_their_bounds(op: str, target: str, oracle: Callab
         assert (error <= allowed).all(), (x[worst], got[worst], wide[worst], error[worst], allowed[worst])
 
     agree(unary(getattr(wd, op), wd.f32), [x, np.zeros_like(x)], target, oracle if op == "erf" else None, within)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["expm1", "log1p"])
+def test_small_numbers_lose_no_digits(op: str, target: str) -> None:
+    """Relative errors, down to denormal numbers; and where one formula gives way to the other."""
+    rng = np.random.default_rng(8)
+    sizes = np.exp2(rng.uniform(-140, -1, 400)) * rng.choice([-1.0, 1.0], 400)
+    x = np.concatenate([sizes, rng.uniform(-0.6, 0.6, 400), [0.5, -0.5, -0.29, 0.41, 0.0, -0.0]]).astype(np.float32)
+    got = np.zeros_like(x)
+    unary(getattr(wd, op), wd.f32).compile(x, got, target=target).emulate(x, got)
+    exact = getattr(np, op)(x.astype(np.float64))
+    assert (np.abs(got - exact) <= tolerance(op, target, wd.f32, exact, x * 1.4427)).all()
+    assert np.array_equal(np.signbit(got), np.signbit(x))
+    ends = np.array([np.inf, -np.inf, np.nan, -1.0, -2.0, 200.0], np.float32)
+    got = np.zeros_like(ends)
+    unary(getattr(wd, op), wd.f32).compile(ends, got, target=target).emulate(ends, got)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(got, getattr(np, op)(ends), rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f64, wd.f16], ids=str)
+def test_kinds_of_numbers(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    source, result, truth = line(dtype, dtype, wd.i32)
+
+    @wd.wave(LINE)
+    def kernel(a: source, b: result, c: truth):
+        x = wd.read(a)
+        flags = [wd.cast(f(x), wd.i32) for f in (wd.isnan, wd.isinf, wd.isfinite)]
+        wd.write(wd.trunc(x), b)
+        wd.write(flags[0] + flags[1] * 2 + flags[2] * 4, c)
+
+    x = np.concatenate([SPECIAL, [-0.5, 2.5, -2.5, 60000.0]]).astype(dtype.numpy)
+    b, c = np.zeros_like(x), np.zeros(x.size, np.int32)
+    kernel.evaluate(x, b, c)
+    assert np.array_equal(b, np.trunc(x), equal_nan=True)
+    assert (c == np.isnan(x) + 2 * np.isinf(x) + 4 * np.isfinite(x)).all()
+    agree(kernel, [x, np.zeros_like(x), np.zeros_like(c)], target, oracle)
 
 
 def _fast(op: str) -> Callable[[Any], Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 
 import pytest
 from source import assert_points_at, run
+from wavedsl.tracer import advice
 
 import wavedsl as wd
 
@@ -48,7 +50,7 @@ CASES = [
     ("mask-of-a-write", "wd.write(wd.read(c), c, mask=wd.index(M) < 3)",
      "write() got an unexpected keyword argument 'mask'", "wd.write(wd.read(c), c, mask=wd.index(M) < 3)",
      "wd.where(condition, wd.index(N), -1)"),
-    ("log1p", "x = wd.log1p(wd.read(c))", "module 'wavedsl' has no attribute 'log1p'", "wd.log1p", "wd.log(1 + x)"),
+    ("tan", "x = wd.tan(wd.read(c))", "module 'wavedsl' has no attribute 'tan'", "wd.tan", "wd.sin(x) / wd.cos(x)"),
     ("lacks-a-dimension", "wd.write(wd.sum(wd.read(c), dim=N), c)",
      "write: the value has dimensions [M], but c takes [M, N]", "wd.write(wd.sum(wd.read(c), dim=N), c)",
      "of a batch, one at a time: wd.WorkgroupConstraint(N, 1, <axis>)"),
@@ -89,7 +91,16 @@ CASES = [
     ("unknown-keyword", "wd.write(wd.read(c), c, where=True)", "write() got an unexpected keyword argument 'where'",
      "wd.write(wd.read(c), c, where=True)", "wd.write(value, mem, *, mapping=None"),
     ("axis", "x = wd.sum(wd.read(c), axis=0)", "sum() got an unexpected keyword argument 'axis'",
-     "wd.sum(wd.read(c), axis=0)", "wd.sum(x, dim=None)"),
+     "wd.sum(wd.read(c), axis=0)", "a dimension has a name: wd.sum(x, dim=N)"),
+    ("keep-dims", "x = wd.max(wd.read(c), dim=N, keep_dims=True)",
+     "max() got an unexpected keyword argument 'keep_dims'",
+     "wd.max(wd.read(c), dim=N, keep_dims=True)", "leave keep_dims out: what lacks a dimension broadcasts along it"),
+    ("new-axis", "x = wd.read(c)[:, None]", "a traced value cannot be indexed", "wd.read(c)[:, None]",
+     "dimensions have names, and x + y broadcasts by them"),
+    ("element", "x = wd.read(c)[:, 3]", "a traced value cannot be indexed", "wd.read(c)[:, 3]",
+     "wd.extract(x, {N: 3}) is one element along N"),
+    ("part", "x = wd.read(c)[:4, :]", "a traced value cannot be indexed", "wd.read(c)[:4, :]",
+     "read other elements with wd.read(mem, mapping="),
     ("numpy-dtype", "x = wd.cast(wd.read(c), np.float16)", "cast: <class 'numpy.float16'> is not a dtype",
      "wd.cast(wd.read(c), np.float16)", "wd.cast(x, wd.f16)"),
     ("known-condition", "wd.cond(True, lambda: None)", "cond: the number True", "wd.cond(True, lambda: None)",
@@ -180,8 +191,8 @@ CASES = [
     ("store", "wd.store(wd.read(c), c)", "module 'wavedsl' has no attribute 'store'", "wd.store", "wd.write(value, c)"),
     ("zeros", "x = wd.zeros((M, N), wd.f32)", "module 'wavedsl' has no attribute 'zeros'", "wd.zeros",
      "wd.Register[M, N, wd.f32](0.0)"),
-    ("softmax", "x = wd.softmax(wd.read(c))", "module 'wavedsl' has no attribute 'softmax'", "wd.softmax",
-     "e / wd.sum(e, dim=N)"),
+    ("log-softmax", "x = wd.log_softmax(wd.read(c))", "module 'wavedsl' has no attribute 'log_softmax'",
+     "wd.log_softmax", "y - wd.log(wd.sum(wd.exp(y), dim=N))"),
     ("array-constant", "x = wd.read(c) + np.ones(4)", "add: a NumPy array, not a value", "wd.read(c) + np.ones(4)",
      "pass arrays as arguments"),
     ("mapping-without-dims", "x = wd.read(a, mapping=wd.IndexMapping({M: N}))", "IndexMapping: the dict alone",
@@ -599,6 +610,22 @@ def kernel(a: wd.Memory[M, N, wd.f32], c: wd.Memory[N, wd.f32]):
     assert raised.value.message == "sum: the value has no dimension M; it has [N]"
     assert "wd.WorkgroupConstraint(M, BM, <axis>), subs={BM: 1}" in str(raised.value.hint)
     run("BM = wd.sym.BM\n" + source.replace("TILE", "BM"))["kernel"].trace()
+
+
+def test_a_grid_in_brackets() -> None:
+    kernel = run(HEAD + "    wd.write(wd.read(c), c)\n")["kernel"]
+    with pytest.raises(wd.LaunchError) as caught:
+        kernel[(4,)](1, 2)
+    assert caught.value.message == "kernel: a kernel takes no grid"
+    assert "the grid follows from its constraints" in str(caught.value) and __file__ in str(caught.value)
+
+
+def test_names_from_elsewhere_lead_to_names_that_there_are() -> None:
+    """Nothing that wavedsl has is said to be missing, and every name in the advice exists."""
+    assert not set(advice._ELSEWHERE) & set(wd.__all__) - {"load"}  # wd.load reads a file
+    for words in advice._ELSEWHERE.values():
+        for name in re.findall(r"wd\.(\w+)", words):
+            assert hasattr(wd, name), words
 
 
 def test_load_is_not_read() -> None:

@@ -23,8 +23,9 @@ from wavedsl.ir.views import unmapped_dims
 
 FLOPS = {
     **dict.fromkeys(("add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg", "abs", "minimum", "maximum"), 1),
-    **dict.fromkeys(("floor", "ceil", "round", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "reciprocal"), 1),
-    **dict.fromkeys(("tanh", "erf", "sigmoid", "sin", "cos"), 1),
+    **dict.fromkeys(("floor", "ceil", "trunc", "round", "exp", "exp2", "log", "log2"), 1),
+    **dict.fromkeys(("sqrt", "rsqrt", "reciprocal"), 1),
+    **dict.fromkeys(("tanh", "erf", "sigmoid", "sin", "cos", "expm1", "log1p", "log10"), 1),
     "fma": 2,
     "clamp": 2,
 }

@@ -198,6 +198,9 @@ class TunedKernel:
             chip = chip_of(device)
         return self.kernel.variant(self._choice(chip, arguments, None))
 
+    def __getitem__(self, grid: Any) -> Any:
+        return self.kernel[grid]
+
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch with the tuned choice for the arguments' bucket."""
         if kwargs or len(args) != self._arity:

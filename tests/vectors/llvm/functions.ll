@@ -14,6 +14,7 @@ declare float @llvm.amdgcn.sin.f32(float)
 declare float @llvm.amdgcn.sqrt.f32(float)
 declare float @llvm.maxnum.f32(float, float)
 declare float @llvm.minnum.f32(float, float)
+declare float @llvm.trunc.f32(float)
 declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)
 declare i32 @llvm.amdgcn.ds.swizzle(i32, i32)
 declare i32 @llvm.amdgcn.readfirstlane.i32(i32)
@@ -991,6 +992,16 @@ define amdgpu_kernel void @int_to_double(ptr addrspace(1) %in_x, ptr addrspace(1
   %r = sitofp i32 %x to double
   %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
   store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @trunc_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %r = call float @llvm.trunc.f32(float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
   ret void
 }
 

@@ -15,6 +15,7 @@ declare float @llvm.nvvm.rsqrt.approx.f(float)
 declare float @llvm.nvvm.sin.approx.f(float)
 declare float @llvm.nvvm.sqrt.approx.f(float)
 declare float @llvm.sqrt.f32(float)
+declare float @llvm.trunc.f32(float)
 declare i32 @llvm.bitreverse.i32(i32)
 declare i32 @llvm.ctlz.i32(i32, i1)
 declare i32 @llvm.ctpop.i32(i32)
@@ -857,6 +858,16 @@ define ptx_kernel void @int_to_double(ptr addrspace(1) %in_x, ptr addrspace(1) %
   %r = sitofp i32 %x to double
   %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
   store double %r, ptr addrspace(1) %to
+  ret void
+}
+
+define ptx_kernel void @trunc_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %r = call float @llvm.trunc.f32(float %x)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
   ret void
 }
 

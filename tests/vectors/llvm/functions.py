@@ -271,6 +271,7 @@ FUNCTIONS = (
     _compare("le", "f32", "ole", lambda x, y: x <= y),
     _compare("ge", "f64", "oge", lambda x, y: x >= y),
     Function("int_to_double", "i32", "f64", "%r = sitofp i32 %x to double", lambda x: x.astype(np.float64)),
+    _call("trunc_f32", "llvm.trunc.f32", "f32", 1, np.trunc),
     _bits("set_bits", "ctpop", lambda d: d.count("1")),
     _bits("trailing_zeros", "cttz", _trailing, "false"),
     _bits("reversed_bits", "bitreverse", lambda d: int(d[::-1], 2)),
