@@ -10,7 +10,8 @@ Invariant: both walks meet the rings in the same order and as often, so slots an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from wavedsl.ir.lower_async import registers_wanted_behind
 from wavedsl.ir.lower_reads import direct_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.open_regions import Loop
 from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staged import Staged
@@ -442,12 +444,13 @@ def walked(low: Lowering) -> set[int]:
 
 
 def produce(
-    low: Lowering, region: Region, env: Env, iteration: Any = 0, behind: Callable[[], None] | None = None
-) -> None:
+    low: Lowering, region: Region, env: Env, iteration: Any = 0, behind: Callable[[], None] | None = None,
+    but: Sequence[Ring] = (),
+) -> None:  # fmt: skip
     """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs. `behind`:
-    something to emit behind the first ring."""
+    something to emit behind the first ring; `but`: rings to leave out."""
     later = {n.id: rings_behind(low, region, n) for n in region.nodes if n.op == "iterate"}
-    filled: set[str] = {ring.name for rings in later.values() for ring in rings}
+    filled: set[str] = {ring.name for rings in (*later.values(), but) for ring in rings}
     needed = walked(low)
 
     def bring(n: Node, where: Any) -> None:
@@ -519,13 +522,17 @@ def _produce_loop(
     first, trips = loop_range(low, n, str(body.dim), env)
     outer = low.loop_dim, low.base
 
-    def fill_later(exists: Value) -> None:
+    def fill_later() -> None:
         inside, (low.loop_dim, low.base) = (low.loop_dim, low.base), outer
-        with b.if_(exists) as branch:
-            for ring in later:
-                fill(low, ring, iteration, env)
-            branch.yield_()
+        for ring in later:
+            fill(low, ring, iteration, env)
         low.loop_dim, low.base = inside
+
+    def fill_later_if(exists: Value) -> None:
+        if later:
+            with b.if_(exists) as branch:
+                fill_later()
+                branch.yield_()
 
     if isinstance(trips, int) and trips <= 1:
         for ring in later:
@@ -537,18 +544,66 @@ def _produce_loop(
             if trips:
                 produce(low, body, env, 0)
             return
-        states = ring_states(inner)
-        label = f"copy_{body.dim}"
-        least = 1 if isinstance(trips, int) else 0
-        with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
-            set_states(inner, loop.carried)
-            produce(low, body, env, loop.iv, (lambda: fill_later(b.cmp("eq", loop.iv, 0))) if later else None)
-            loop.yield_(ring_states(inner))
-        set_states(inner, loop.results)
-    if later and not isinstance(trips, int):
-        fill_later(b.cmp("sle", trips, 0))
+        slow = rings_of_second_products(low, body)
+        if slow:
+            first_ones = [ring for ring in inner if ring not in slow]
+
+            def staggered() -> list[Value]:
+                produce(low, body, env, 0, fill_later, slow)
+                last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+                with _copies(low, body, last, inner) as loop:
+                    produce(low, body, env, b.add(loop.iv, 1), None, slow)
+                    produce(low, body, env, loop.iv, None, first_ones)
+                produce(low, body, env, last, None, first_ones)
+                return []
+
+            unless_empty(low, body, trips, (), staggered)
+        else:
+            with _copies(low, body, trips, inner) as loop:
+                produce(low, body, env, loop.iv, lambda: fill_later_if(b.cmp("eq", loop.iv, 0)))
+    if not isinstance(trips, int):
+        fill_later_if(b.cmp("sle", trips, 0))
     for ring in later:
         ring.advance(low)
+
+
+@contextmanager
+def _copies(low: Lowering, body: Region, trips: Any, rings: Sequence[Ring]) -> Iterator[Loop]:
+    """A loop of the thread that copies, which carries where it stands in rings."""
+    least = 1 if isinstance(trips, int) else 0
+    states, label = ring_states(rings), f"copy_{body.dim}"
+    with low.noted_loop(f"{body.dim}"), low.b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
+        set_states(rings, loop.carried)
+        yield loop
+        loop.yield_(ring_states(rings))
+    set_states(rings, loop.results)
+
+
+def rings_of_second_products(low: Lowering, body: Region) -> list[Ring]:
+    """Rings of a loop that only products read which need another product of their trip, where slots are few: they are
+    given back later than the others, which are therefore filled a trip ahead (K of the next block before V of this
+    one). The others must be given back in their own trip whatever of these is there: only lanes, or products whose
+    results the trip uses, may read them."""
+    rings = _own(low, body)
+    if not rings or min(ring.slots for ring in rings) < 2 or min(ring.slots for ring in rings) > ENOUGH_SLOTS:
+        return []
+    needed = walked(low)
+    if any(n.op == "iterate" or n.id in needed for n in body.nodes):
+        return []
+    inside, users = {n.id for n in body.nodes}, low.users()
+    made_of: dict[int, bool] = {}  # whether a value of the trip is made of a product of the trip
+    for n in body.nodes:
+        made_of[n.id] = any(x.op == "mma" or made_of[x.id] for x in n.inputs if x.id in inside)
+
+    def readers(ring: Ring) -> list[Node]:
+        return [u for n in ring.members for u in users.get(n.id, ())]
+
+    def used(n: Node) -> bool:
+        return n.op != "mma" or any(u.id in inside for u in users.get(n.id, ()))
+
+    second = [ring for ring in rings if all(u.op == "mma" and made_of.get(u.id, False) for u in readers(ring))]
+    others = [ring for ring in rings if ring not in second]
+    return second if others and all(used(u) for ring in others for u in readers(ring)) else []
 
 
 class entered:

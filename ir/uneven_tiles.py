@@ -11,7 +11,7 @@ second goes back decides who has those, workgroups that had longer tiles than ot
 
 Tiles of equal length differ along the other axes (heads, batches), and have operands of their own. `together` of those
 go through all lengths before the next ones begin, so that what they read stays in L2; the fewer, the less even. Both
-are weighed: the clocks of the largest share, and those of what comes from memory.
+are weighed: the clocks of the largest share, and those of what comes from memory, of which the fewer count little.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ MOST_TILES = 1 << 16
 """Tiles up to which shares are counted one by one; with more of them they are even enough."""
 MOST_WHOLE = 16
 """Numbers of tiles that fill whole rounds, up to which all are tried; of more some."""
+BESIDE = 0.03
+"""Part of the clocks of what comes from memory that counts although products take longer: it keeps memory and its
+power busy, and tiles of one length begin together. An assumption: it decides between orders that are as even as each
+other within a hundredth or two."""
 L2_SHARE = 0.5
 """Part of L2 that operands of tiles that go together may fill; the rest is for what else is on its way."""
 
@@ -141,7 +145,8 @@ def best_dealing(lengths: int, others: int, workgroups: int, work: Work) -> tupl
         once = others * work.bytes
         rounds = lengths * others / workgroups
         again = rounds * min(g, workgroups) * work.bytes / 2
-        return max(share, (once if g * work.bytes <= L2_SHARE * work.l2 else max(once, again)) / work.rate)
+        memory = (once if g * work.bytes <= L2_SHARE * work.l2 else max(once, again)) / work.rate
+        return max(share, memory) + BESIDE * min(share, memory)
 
     sizes = sorted(set(_sizes(lengths, others, workgroups)), reverse=True)
     best, back = min(((g, back) for g in sizes for back in (False, True)), key=clocks)

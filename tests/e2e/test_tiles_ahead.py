@@ -3,6 +3,7 @@ that take several tiles."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import example_files
@@ -44,6 +45,14 @@ def role(compiled: wd.CompiledKernel, which: int) -> list[str]:
     return lines[starts[which] : ends[which]]
 
 
+def copied(compiled: wd.CompiledKernel) -> str:
+    """Of whose tensor map each bulk copy of keys and values is, in the order of the text."""
+    names = dict(re.findall(r"mov\.b64 +(%rd\d+), param_([kv]);", compiled.asm))
+    maps = {new: names[old] for new, old in re.findall(r"cvta\.param\.u64 +(%rd\d+), (%rd\d+);", compiled.asm) if old in names}
+    found = re.findall(r"cp\.async\.bulk\.tensor\S+ \[[^\]]+\], \[(%rd\d+),", compiled.asm)
+    return "".join(maps[x] for x in found if x in maps)
+
+
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
@@ -59,6 +68,32 @@ def test_attention_of_several_tiles(options: dict[str, Any], sizes: dict[str, in
     found = rings(compiled)
     assert found["q"] == (1 if stages else 2)
     assert min(slots for name, slots in found.items() if name != "q") == stages or not stages
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, {"h": 70, "m": 200, "n": 33}),  # two blocks of keys
+        ({"causal": True, "lse": True}, {"h": 70, "m": 200, "n": 200}),
+        ({"causal": True}, {"h": 70, "m": 200, "n": 40}),  # tiles of queries that see no key, or one block
+        ({"window": 50, "causal": True}, {"h": 3, "m": 300, "n": 320}),
+        ({"bias": True, "cap": 20.0}, {"h": 2, "m": 100, "n": 136}),
+    ],
+    ids=["full", "causal", "no keys", "window", "bias"],
+)
+@pytest.mark.parametrize("stages", [2, 3])
+def test_keys_of_the_next_block_come_before_values_of_this_one(
+    options: dict[str, Any], sizes: dict[str, int], stages: int
+) -> None:
+    """A block's values are given back a trip behind its keys: with few slots, whoever copies in the order of reads
+    would wait for values while there is room for keys."""
+    compiled = attend(sizes, wd.Schedule(stages=stages), **options)
+    assert copied(compiled) == "kkvv"
+
+
+def test_values_come_in_the_order_of_reads_where_slots_are_many() -> None:
+    compiled = attend({"h": 2, "m": 200, "n": 200}, wd.Schedule(stages=4))
+    assert copied(compiled) == "kv"
 
 
 def test_one_slot_is_given_back_before_results_and_filled_behind_the_first_keys() -> None:
