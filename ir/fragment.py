@@ -88,6 +88,9 @@ class OnDemand(Fragment):
         return [self.word(b, i) for i in range(register_count(self.layout, self.dtype))]
 
 
+STEP = 32
+"""Computed values on the longest way to one below which its elements are computed first, and not by asking for them."""
+
 Source = tuple[Fragment, Sequence[int]]
 """An operand of a computed value, and per element of the result which of the operand's it needs."""
 
@@ -104,6 +107,9 @@ class Lazy(OnDemand):
         self.elements: dict[int, Value] = {}
         self.packed: dict[int, Value] = {}
         self.touched: set[int] = set()
+        behind = [source.depth for source, _ in sources if isinstance(source, Lazy)]
+        self.depth = 1 + max(behind, default=0)
+        self.steps_down = any(depth // STEP != self.depth // STEP for depth in behind)
 
     def word(self, b: Builder, index: int) -> Value:
         per = per_register(self.dtype)
@@ -125,23 +131,61 @@ class Lazy(OnDemand):
     def _computed(self, index: int) -> Value:
         found = self.elements.get(index)
         if found is None:
+            if self.steps_down:
+                self._compute_behind(index)
             found = self.elements[index] = self.compute(index)
         return found
 
+    def _compute_behind(self, index: int) -> None:
+        """Compute what lies a step further down, the farthest first: each element asks those that it is made of, and
+        Python's stack does not hold a chain of any length."""
+        work: list[tuple[Lazy, int, bool]] = [(self, index, True)]
+        seen: set[tuple[int, int]] = set()
+        while work:
+            x, i, compute = work.pop()
+            if i in x.elements:
+                continue
+            if (id(x), i) in seen:
+                if compute and x is not self:
+                    x._computed(i)
+                continue
+            seen.add((id(x), i))
+            if compute:
+                work.append((x, i, True))
+            for source, own in reversed(x.sources):
+                if isinstance(source, Lazy):
+                    below = source.depth // STEP != x.depth // STEP
+                    work += [(source, j, below) for j in reversed(source.packed_with(own[i]))]
+
+    def packed_with(self, index: int) -> Sequence[int]:
+        """The elements of an element's register."""
+        per = per_register(self.dtype)
+        first = index // per * per
+        return range(first, min(first + per, self.layout.elements_per_lane))
+
     def touch(self, index: int) -> None:
-        if index not in self.touched:
-            self.touched.add(index)
-            for source, elements in self.sources:
-                source.touch(elements[index])
+        work: list[tuple[Fragment, int]] = [(self, index)]
+        while work:
+            x, i = work.pop()
+            if not isinstance(x, Lazy):
+                x.touch(i)
+            elif i not in x.touched:
+                x.touched.add(i)
+                work += [(source, elements[i]) for source, elements in reversed(x.sources)]
 
     def compute_together(self, elements: Sequence[int]) -> None:
-        todo = [i for i in elements if i not in self.elements]
-        if not todo:
-            return
-        for source, own in self.sources:
-            source.compute_together([own[i] for i in todo])
-        for i in todo:
-            self._computed(i)
+        work: list[tuple[Fragment, Sequence[int], bool]] = [(self, elements, False)]
+        while work:
+            x, wanted, ready = work.pop()
+            if not isinstance(x, Lazy):
+                x.compute_together(wanted)
+            elif todo := [i for i in wanted if i not in x.elements]:
+                if ready:
+                    for i in todo:
+                        x._computed(i)
+                else:
+                    work.append((x, todo, True))
+                    work += [(source, [own[i] for i in todo], False) for source, own in reversed(x.sources)]
 
 
 def chunk_elements(layout: Layout, dtype: DType) -> int:

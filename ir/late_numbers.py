@@ -15,17 +15,19 @@ from wavedsl.ir.graph import PRODUCTS, REGIONS, Node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.views import is_tile
+from wavedsl.ir.walks import operands_first
 
 
 def is_late_number(low: Lowering, n: Node) -> bool:
     """Whether a node's elements are made when they are asked for."""
-    found = low.late_numbers.get(n.id)
-    if found is None:
-        found = low.late_numbers[n.id] = _is_late(low, n)
-    return found
+    known = low.late_numbers
+    for x in operands_first(n, lambda x: x.inputs if by_element(x) and x.dims else (), known, key=lambda x: x.id):
+        known[x.id] = _is_late(low, x)
+    return known[n.id]
 
 
 def _is_late(low: Lowering, n: Node) -> bool:
+    """The same, where it is known of what the node is made of."""
     if not (n.op == "random" or by_element(n)) or not n.dims or not _of_numbers(low, n):
         return False
     region, users = low.region_of(n), low.users().get(n.id, [])
@@ -50,7 +52,7 @@ def _of_numbers(low: Lowering, n: Node) -> bool:
     for i, x in enumerate(n.inputs):
         if not x.dims or x.op in ("fill", "constant"):
             continue
-        if (n.id, i) in low.inference.demands or not is_late_number(low, x):
+        if (n.id, i) in low.inference.demands or not low.late_numbers[x.id]:
             return False
         found = True
     return found

@@ -16,6 +16,7 @@ from wavedsl.ir.spread_products import Spread, spread_products
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile, placement
+from wavedsl.ir.walks import operands_first
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,16 @@ def shared_reads(graph: Graph) -> frozenset[int]:
 def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
     """(product, input position) of operands that waves may leave in shared memory: of whole bytes, computed element by
     element from arrays and constants in the region of the product."""
-    plain: dict[int, bool] = {}
+    known: dict[int, bool] = {}
 
-    def elementwise(x: Node) -> bool:
-        found = plain.get(x.id)
-        if found is None:
+    def by_element(x: Node) -> bool:
+        return x.op in ROWS and ROWS[x.op].index_rule == "same"
+
+    def elementwise(n: Node) -> bool:
+        for x in operands_first(n, lambda x: x.inputs if by_element(x) else (), known, key=lambda x: x.id):
             source = x.op in ("read", "constant", "fill", "scalar", "size", "index")
-            found = source or (x.op in ROWS and ROWS[x.op].index_rule == "same" and all(map(elementwise, x.inputs)))
-            plain[x.id] = found
-        return found
+            known[x.id] = source or (by_element(x) and all(known[y.id] for y in x.inputs))
+        return known[n.id]
 
     out = set()
     for region in graph.regions():

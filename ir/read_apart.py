@@ -23,6 +23,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_once import what_is_read, with_reads
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.views import placement
+from wavedsl.ir.walks import operands_first
 
 
 def read_apart(graph: Graph, waves: int) -> Graph:
@@ -72,23 +73,25 @@ def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
             users.setdefault(x.id, []).append((n, position))
     yielded = {y.id for region in graph.regions() for y in region.yields}
 
-    known: dict[int, set[Any]] = {}
+    ends: dict[int, set[Any]] = {}
+    """User → dimensions that products contract of what it makes; None among them where that is used in another way."""
 
-    def along(user: Node, position: int) -> set[Any]:
-        """Dimensions that products contract of what a use makes; None among them where it is used in another way."""
-        if user.op == "mma" and position < 2:
-            return {product_dims(user)[2]}
-        if user.id not in known:
-            row = ROWS.get(user.op)
-            plain = row is not None and row.index_rule == "same" and not row.effect and user.id not in yielded
-            uses = users.get(user.id, ()) if plain else ()
-            known[user.id] = {k for u, i in uses for k in along(u, i)} if plain else {None}
-        return known[user.id]
+    def uses(user: Node) -> list[tuple[Node, int]] | None:
+        """Of what a user makes element by element; None of others."""
+        row = ROWS.get(user.op)
+        plain = row is not None and row.index_rule == "same" and not row.effect and user.id not in yielded
+        return users.get(user.id, []) if plain else None
+
+    def end(user: Node, position: int) -> set[Any]:
+        return {product_dims(user)[2]} if user.op == "mma" and position < 2 else ends[user.id]
 
     found: dict[Any, list[tuple[int, int]]] = {}
     for user, position in users.get(read.id, ()):
-        ends = along(user, position)
-        if len(ends) == 1 and (k := next(iter(ends))) is not None:
+        for x in operands_first(user, lambda x: [u for u, _ in uses(x) or ()], ends, key=lambda x: x.id):
+            after = uses(x)
+            ends[x.id] = {None} if after is None else {k for u, i in after for k in end(u, i)}
+        dims = end(user, position)
+        if len(dims) == 1 and (k := next(iter(dims))) is not None:
             found.setdefault(k, []).append((user.id, position))
     return found
 

@@ -9,7 +9,7 @@ is an estimate from below, which says for sure only that registers lack.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile
+from wavedsl.ir.walks import operands_first
 
 LANE_REGISTERS = 512
 """Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
@@ -42,6 +43,15 @@ PASSED = ("result", "carry")
 """What names a value that a loop has made, or carries."""
 ATOM = 16
 """Elements of a dimension that a matrix instruction covers at least: a wave that has fewer holds padding."""
+
+
+def _goes_by_element(n: Node) -> bool:
+    return n.op in ROWS and ROWS[n.op].index_rule in ("same", "lift") and n.op not in PASSED
+
+
+def _passed_on(n: Node) -> Sequence[Node]:
+    """Operands whose elements a value is made of one by one."""
+    return n.inputs if n.op not in UNHELD and n.op != "read" and _goes_by_element(n) else ()
 
 
 def wave_room(target: Target, waves: int) -> int:
@@ -98,15 +108,12 @@ class _Held:
 
     def by_parts(self, n: Node) -> bool:
         """Whether a value may be read or made part by part."""
-        if n.id not in self.parts:
-            if n.op == "read":
-                found = n.id not in self.fetched
-            elif n.op in UNHELD:
-                found = True
+        for x in operands_first(n, _passed_on, self.parts, key=lambda x: x.id):
+            if x.op == "read":
+                found = x.id not in self.fetched
             else:
-                plain = n.op in ROWS and ROWS[n.op].index_rule in ("same", "lift") and n.op not in PASSED
-                found = plain and all(map(self.by_parts, n.inputs))
-            self.parts[n.id] = found
+                found = x.op in UNHELD or (_goes_by_element(x) and all(self.parts[y.id] for y in x.inputs))
+            self.parts[x.id] = found
         return self.parts[n.id]
 
     def of_type(self, t: ValueType | None) -> int:

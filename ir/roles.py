@@ -299,8 +299,8 @@ def _two_tiles(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
 
 
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
-    """How often a ring is used: once a tile outside loops, `unknown` where a run-time extent decides, or where a copying
-    warpgroup goes on to the next of several tiles."""
+    """How often a ring is used: once a tile outside loops, `unknown` where a run-time extent decides, or where a
+    copying warpgroup goes on to the next of several tiles."""
     if ring.region.dim is None:
         return ring.tiles
     if low.strategy.specialize and low.strategy.order is not None:

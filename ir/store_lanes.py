@@ -137,8 +137,9 @@ class Exchanged(Lazy):
         self, b: Builder, value: Fragment, held: Sequence[int | None], layout: Layout, swaps: Sequence[Swap],
         info: ArrayInfo, plans: Mapping[str, DimPlan],
     ):  # fmt: skip
-        super().__init__(layout, value.dtype, self._number, b)
         self.value, self.held, self.swaps = value, held, swaps
+        own = [self._first(i) for i in range(layout.elements_per_lane)]
+        super().__init__(layout, value.dtype, self._number, b, [(value, own)])
         self.per = per_register(value.dtype)
         skip = self.per.bit_length() - 1
         registers = [x for x in layout.inner.ins if kind_of(x) in REGISTER_KINDS]
@@ -146,7 +147,6 @@ class Exchanged(Lazy):
         together = dict.fromkeys([*stored, *(register for register, _ in swaps)])
         self.bits = [x - skip for x in together if x >= skip]
         """Bits of a register's number in which those differ that are exchanged at a time: first a store's."""
-        self.sources = [(value, [self._first(i) for i in range(layout.elements_per_lane)])]
 
     def _first(self, element: int) -> int:
         found = self.held[element]

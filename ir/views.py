@@ -22,6 +22,7 @@ from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import dim_name, evaluate
+from wavedsl.ir.walks import operands_first
 
 
 @dataclass(frozen=True)
@@ -165,19 +166,17 @@ def is_tile(graph: Graph, n: Node) -> bool:
 
 
 def meaning(n: Node) -> tuple[Any, ...]:
-    """What a node is made of, an entry for each thing that is computed on the way, with the places of its operands among
-    them. Nodes of the same number have equal ones. What is more than a function of its operands is itself."""
+    """What a node is made of: an entry for each thing that is computed on the way, with the places of its operands
+    among them. Nodes of the same number have equal ones. What is more than a function of its operands is itself."""
     places: dict[tuple[Any, ...], int] = {}
     known: dict[int, int] = {}
 
-    def visit(x: Node) -> int:
-        if x.id not in known:
-            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
-            entry = (x.op, str(sorted(x.attrs.items(), key=str)), *map(visit, x.inputs)) if plain else ("node", x.id)
-            known[x.id] = places.setdefault(entry, len(places))
-        return known[x.id]
+    def plain(x: Node) -> bool:
+        return x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
 
-    visit(n)
+    for x in operands_first(n, lambda x: x.inputs if plain(x) else (), known, key=lambda x: x.id):
+        attrs, operands = str(sorted(x.attrs.items(), key=str)), (known.get(y.id) for y in x.inputs)
+        known[x.id] = places.setdefault((x.op, attrs, *operands) if plain(x) else ("node", x.id), len(places))
     return tuple(places)
 
 
