@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 LANE_WORDS = 32
 """32-bit registers of one value that a lane has before more waves share it: eight loads of 16 bytes on their way, and
 room for some such values in the 128 registers that a lane has in a workgroup of 16 waves (AMD) or warps."""
+PICKED_WORDS = 2 * LANE_WORDS
+"""Registers of a value that a lane has before waves share dimensions along which elements are picked, then down to
+`LANE_WORDS`: each `extract` makes all waves wait twice. The inverse of a triangular matrix of 64 x 64 takes 39000
+clocks of gfx942 in one wave with 64 registers of each value, 60000 in two with 32, by the model; on sm_80 128 registers
+spill, 64 take 28000 clocks and 32 take 23000."""
 LEAST_VECTOR = 4
 """Elements of a row that each lane keeps at least: one load of 16 bytes of f32."""
 LEAST_ROWS = 8
@@ -47,24 +52,28 @@ class Widest:
 
 
 def share_rows(
-    graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target
-) -> bool:
+    graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target,
+    last: Collection[Any] = (),
+) -> bool:  # fmt: skip
     """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
-    `kept`: dimensions that stay as they are. `limit`: waves of a workgroup."""
+    `kept`: dimensions that stay as they are; `last`: those to share if no other can be, and only from `PICKED_WORDS`
+    on. `limit`: waves of a workgroup."""
     lanes = target.wave_size
     types = list(_types(graph))
     held = {d for _, t in types for d in t.dims}
     follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
     kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     waves = given = prod(p.waves for p in dims.values())
+    scarce = False
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
-        open_dims = [d for d in widest.type.dims if d in dims and d not in kept]
+        scarce = scarce or widest.words > PICKED_WORDS
+        open_dims = [d for d in widest.type.dims if d in dims and d not in kept and (scarce or d not in last)]
         free = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
         # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together.
         free = free or [d for d in open_dims if d != widest.type.dims[-1] and _halves(dims[d], LEAST_ROWS)]
         if not free:
             break
-        d = max(free, key=lambda d: (dims[d].axis is not None, dims[d].wave))
+        d = max(free, key=lambda d: (d not in last, dims[d].axis is not None, dims[d].wave))
         _halve(dims[d])
         waves *= 2
         if d not in order:
