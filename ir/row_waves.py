@@ -2,7 +2,8 @@
 
 In: the dimensions of a kernel without matrix instructions, cut as the constraints say, each wave with all of a row.
 Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, then along
-the rows of what is large by several dimensions, until no lane has more than `LANE_WORDS` words of a value. Waves that
+the rows of what is large by several dimensions, or rather along what several such values have in common, until no lane
+has more than `LANE_WORDS` words of a value. Waves that
 share a row join their sums through shared memory, which is cheap beside registers that spill; a product's waves are
 chosen elsewhere (`partition.py`).
 
@@ -68,12 +69,15 @@ def share_rows(
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
         scarce = scarce or widest.words > PICKED_WORDS
         open_dims = [d for d in widest.type.dims if d in dims and d not in kept and (scarce or d not in last)]
-        free = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
-        # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together.
-        free = free or [d for d in open_dims if d != widest.type.dims[-1] and _halves(dims[d], LEAST_ROWS)]
+        long = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
+        # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together, unless
+        # more values become smaller by them.
+        rows = [d for d in open_dims if len(widest.type.dims) > 1 and _halves(dims[d], LEAST_ROWS)]
+        free = {d: int(d != widest.type.dims[-1]) for d in rows} | dict.fromkeys(long, 2)
         if not free:
             break
-        d = max(free, key=lambda d: (d not in last, dims[d].axis is not None, dims[d].wave))
+        excess = {d: _excess(types, dims, lanes, d) for d in free}
+        d = max(free, key=lambda d: (d not in last, -excess[d], free[d], dims[d].axis is not None, dims[d].wave))
         _halve(dims[d])
         waves *= 2
         if d not in order:
@@ -135,6 +139,17 @@ def _widest(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan]
     return best
 
 
+def _excess(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan], lanes: int, halved: Any) -> float:
+    """Registers of a lane that values have beyond `LANE_WORDS` each, if twice as many waves share a dimension."""
+    plan = dims[halved]
+    part = _half(plan) / plan.wave
+    found = 0.0
+    for t in dict.fromkeys(t for _, t in types):
+        words = max(t.dtype.bits, 32) / 32 / lanes * prod(dims[d].wave for d in t.dims if d in dims)
+        found += max(0.0, words * (part if halved in t.dims else 1) - LANE_WORDS)
+    return found
+
+
 def _halves(plan: DimPlan, least: int) -> bool:
     """Whether twice as many waves can share a dimension, each with `least` elements of a row."""
     if plan.axis is not None:
@@ -144,15 +159,19 @@ def _halves(plan: DimPlan, least: int) -> bool:
     return plan.role != "loop" or plan.wave % 2 == 0  # a trip has the elements that the user says
 
 
-def _halve(plan: DimPlan) -> None:
-    waves = 2 * plan.waves
+def _half(plan: DimPlan) -> int:
+    """Elements that a wave has where twice as many share a dimension. Parts begin where vectors do; the last one may be
+    short, or empty, and what it lacks is beyond the end."""
     if plan.role != "whole" and plan.wave % 2 == 0:
-        plan.wave //= 2
-        return
-    # Parts begin where vectors do; the last one may be short, or empty, and what it lacks is beyond the end.
-    extent = plan.extent or plan.tile
-    plan.wave = -(-extent // (waves * 8)) * 8
-    plan.tile = plan.wave * waves
+        return plan.wave // 2
+    return -(-(plan.extent or plan.tile) // (2 * plan.waves * 8)) * 8
+
+
+def _halve(plan: DimPlan) -> None:
+    waves, even = 2 * plan.waves, plan.role != "whole" and plan.wave % 2 == 0
+    plan.wave = _half(plan)
+    if not even:
+        plan.tile = plan.wave * waves
 
 
 def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None:
