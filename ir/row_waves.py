@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.graph import REGIONS, Graph, Node, ValueType
 from wavedsl.ir.ops import MADE_ANYWHERE, ROWS
+from wavedsl.ir.register_file import ADDRESSES, VECTORS, held_words
 from wavedsl.ir.target import Target
 
 if TYPE_CHECKING:
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 LANE_WORDS = 32
 """32-bit registers of one value that a lane has before more waves share it: eight loads of 16 bytes on their way, and
 room for some such values in the 128 registers that a lane has in a workgroup of 16 waves (AMD) or warps."""
-PICKED_WORDS = 2 * LANE_WORDS
-"""Registers of a value that a lane has before waves share dimensions along which elements are picked, then down to
-`LANE_WORDS`: each `extract` makes all waves wait twice. The inverse of a triangular matrix of 64 x 64 takes 39000
-clocks of gfx942 in one wave with 64 registers of each value, 60000 in two with 32, by the model; on sm_80 128 registers
-spill, 64 take 28000 clocks and 32 take 23000."""
 LEAST_VECTOR = 4
 """Elements of a row that each lane keeps at least: one load of 16 bytes of f32."""
 LEAST_ROWS = 8
@@ -57,17 +53,16 @@ def share_rows(
     last: Collection[Any] = (),
 ) -> bool:  # fmt: skip
     """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
-    `kept`: dimensions that stay as they are; `last`: those to share if no other can be, and only from `PICKED_WORDS`
-    on. `limit`: waves of a workgroup."""
+    `kept`: dimensions that stay as they are; `last`: those to share if no other can be, and only where
+    values together are more than a wave's registers. `limit`: waves of a workgroup."""
     lanes = target.wave_size
     types = list(_types(graph))
     held = {d for _, t in types for d in t.dims}
     follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
     kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     waves = given = prod(p.waves for p in dims.values())
-    scarce = False
+    scarce = bool(last) and _scarce(graph, dims, target)
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
-        scarce = scarce or widest.words > PICKED_WORDS
         open_dims = [d for d in widest.type.dims if d in dims and d not in kept and (scarce or d not in last)]
         long = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
         # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together, unless
@@ -83,6 +78,16 @@ def share_rows(
         if d not in order:
             order.append(d)
     return waves > given
+
+
+def _scarce(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> bool:
+    """Whether values together are more than the registers that instructions can name. Elements that are picked along a
+    dimension that waves share make all of them wait twice, so one wave keeps what it can hold: the inverse of a
+    triangular matrix of 64 x 64 takes 39000 clocks of gfx942 in one wave, 60000 in two, by the model. Where it cannot,
+    waves share until values are of `LANE_WORDS`: that inverse spills in one wave of sm_80, takes 28000 clocks with 64
+    registers of each value and 23000 with 32."""
+    held = held_words(graph, {d: p.wave for d, p in dims.items()}, target)
+    return held + ADDRESSES > min(target.registers, VECTORS)
 
 
 def fewer_rows(graph: Graph, dims: Mapping[Any, DimPlan], kept: Collection[Any], target: Target) -> Any:

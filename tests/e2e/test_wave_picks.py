@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,45 @@ def test_waves_share_a_long_transform(target: str, oracle: Callable[[str], str])
     assert compiled.asm.count("barrier") // 2 <= np.log2(8192 // count) + 1
     alone = hadamard(512).compile(target=target, subs={M: 2, N: 512})
     assert alone.shared_bytes == 0
+
+
+def transform(size: int) -> Any:
+    """A fast Fourier transform of squares: rows, then columns, each read in reversed order of bits first."""
+    bits = size.bit_length() - 1
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+    def kernel(
+        x: wd.Memory[M, I, J, wd.f32], z: wd.Memory[M, I, J, wd.f32], real: wd.Memory[M, I, J, wd.f32],
+        imaginary: wd.Memory[M, I, J, wd.f32],
+    ):  # fmt: skip
+        re, im = wd.read(x), wd.read(z)
+        for dim in (J, I):
+            i = wd.index(dim)
+            turned = wd.broadcast(sum((i >> b & 1) << (bits - 1 - b) for b in range(bits)), dim)
+            re, im = (wd.shuffle(part, turned, dim) for part in (re, im))
+            for half in (1 << b for b in range(bits)):
+                upper, angle = (i & half) != 0, wd.cast(i & (half - 1), wd.f32) * (-math.pi / half)
+                cos, sin = wd.cos(angle), wd.sin(angle)
+                re, im = wd.where(upper, re * cos - im * sin, re), wd.where(upper, re * sin + im * cos, im)
+                far_re, far_im = (wd.shuffle(part, i ^ half, dim) for part in (re, im))
+                re, im = wd.where(upper, far_re - re, re + far_re), wd.where(upper, far_im - im, im + far_im)
+        wd.write(re, real)
+        wd.write(im, imaginary)
+
+    return kernel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_waves_share_what_is_picked_where_values_together_are_many(target: str) -> None:
+    """Six values of 64 registers each: 1442 spills in one wave of gfx942."""
+    rng = np.random.default_rng(0)
+    x, z = (rng.standard_normal((2, 64, 64)).astype(np.float32) for _ in range(2))
+    real, imaginary = np.zeros_like(x), np.zeros_like(x)
+    compiled = transform(64).compile(x, z, real, imaginary, target=target)
+    compiled.emulate(x, z, real, imaginary)
+    np.testing.assert_allclose(real + 1j * imaginary, np.fft.fft2(x + 1j * z), atol=1e-3)
+    assert not compiled.resources.spills
 
 
 @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
