@@ -147,7 +147,7 @@ def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
 
 
 def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str) -> bool:
-    """Whether elements at one known place along `dim` are taken without shared memory, by an exchange between lanes."""
+    """Whether elements at one place along `dim` are taken without shared memory, by an exchange between lanes."""
     near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lane_bits(source, dim).values())
     return near and source.inner.monomial() and same_layout(source.project(dim), layout)
 
@@ -197,8 +197,8 @@ def pick_bytes(low: Lowering, n: Node) -> tuple[int, int]:
         return 0 if gathered_in_lanes(n, source, layout) is not None else tile, 0
     if n.attrs["new"] is not None:
         return (0, tile) if spread else (tile, 0)
-    known = n.attrs["start"] is not None and picked_in_lanes(low, source, layout, str(n.attrs["dim"]))
-    return 0 if known else tile, layout.elements_per_lane * cell * layout.lanes if spread else 0
+    near = picked_in_lanes(low, source, layout, str(n.attrs["dim"]))
+    return 0 if near else tile, layout.elements_per_lane * cell * layout.lanes if spread else 0
 
 
 def regroup_bytes(low: Lowering, n: Node) -> int:

@@ -48,11 +48,10 @@ def emit_extract(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     if n.attrs["new"] is None:
         if spread:
             return of_one_wave(low, n, value, layout, dim, extent, first)
-        if isinstance(first, int):
-            found = fixed_element(low, value, layout, dim, first)
-            if found is not None:
-                return found
-        return through_scratch(low, n, value, layout, dim, extent, [first] * layout.elements_per_lane)
+        found = one_element(low, value, layout, dim, first)
+        if found is None:
+            return through_scratch(low, n, value, layout, dim, extent, [first] * layout.elements_per_lane)
+        return found if isinstance(first, int) else inside(low, found, b.cmp("ult", first, extent))
     new = str(n.attrs["new"])
     whole_dimension(low, n, new)
     axis = layout.dims.index(new)
@@ -124,40 +123,61 @@ def of_one_wave(
     if isinstance(at, int):
         if not 0 <= at < extent:
             return from_elements(b, layout, n.dtype, [b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)
-        owner, place, inside = at // wave, at % wave, None
+        owner, place, exists = at // wave, at % wave, None
     else:
-        inside = b.cmp("ult", at, extent)
-        at = b.select(inside, at, b.i32(0))
+        exists = b.cmp("ult", at, extent)
+        at = b.select(exists, at, b.i32(0))
         owner = b.udiv(at, wave)
         place = b.sub(at, b.mul(owner, wave))
-    found = fixed_element(low, value, layout, dim, place) if isinstance(place, int) else None
+    found = one_element(low, value, layout, dim, place)
     if found is None:
         found = through_scratch(low, n, value, layout, dim, wave, [place] * layout.elements_per_lane)
     found = of_wave(low, found, dim, lambda _: owner)
-    if inside is None:
-        return found
-    elements = [_or_zero(low, inside, found.element(b, i)) for i in range(layout.elements_per_lane)]
-    return from_elements(b, layout, n.dtype, elements)
+    return found if exists is None else inside(low, found, exists)
 
 
-def fixed_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: int) -> Fragment | None:
-    """The elements at coordinate `at` of `dim` for all lanes; None where lanes do not hold it in one register."""
+def one_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: Any) -> Fragment | None:
+    """The elements at coordinate `at` of `dim` for all lanes, a number or a value, which then has to exist; None where
+    they go through shared memory. Of a value, the register is selected by halving those that come into question."""
     b, source = low.b, value.layout
-    if not 0 <= at < dict(source.extents)[dim]:
+    known = isinstance(at, int)
+    if known and not 0 <= at < dict(source.extents)[dim]:
         return from_elements(b, layout, value.dtype, [b.zero(scalar_type(value.dtype))] * layout.elements_per_lane)
     if not picked_in_lanes(low, source, layout, dim):
         return None
     lanes = lane_bits(source, dim)
     taken = sum(1 << o for o in lanes)
-    chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1)
-    home = None
+    home: Value | None = None
     if lanes:
-        home = b.or_(b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F), chosen)
+        home = b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F)
+        chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1) if known else 0
+        bits = [] if known else [_moved_bit(low, at, o, lane) for o, lane in lanes.items()]
+        home = b.or_(home, chosen)
+        for bit in bits:
+            home = b.or_(home, bit)
+    places = [at & ~taken] if known else [c for c in range(dict(source.extents)[dim]) if not c & taken]
+    below = {} if known else {c: b.cmp("ult", b.and_(at, ~taken & 0x7FFFFFFF), c) for c in places[1:]}
     out = []
     for offsets in layout.element_offsets():
-        e = source.element_at({**dict(zip(layout.dims, offsets)), dim: at & ~taken})
-        out.append(from_lane(low, value, e, home))
+        own = dict(zip(layout.dims, offsets))
+        elements = [value.element(b, source.element_at({**own, dim: c})) for c in places]
+        out.append(moved_from(low, _selected(low, elements, places, below), home))
     return from_elements(b, layout, value.dtype, out)
+
+
+def _selected(low: Lowering, elements: list[Value], places: list[int], below: dict[int, Value]) -> Value:
+    """Of elements at some places the one at the place that `below` compares with each of them."""
+    if len(elements) == 1:
+        return elements[0]
+    half = len(elements) // 2
+    first = _selected(low, elements[:half], places[:half], below)
+    return _either(low, below[places[half]], first, _selected(low, elements[half:], places[half:], below))
+
+
+def inside(low: Lowering, value: Fragment, exists: Value) -> Fragment:
+    """The value, 0 where what was asked for does not exist."""
+    elements = [_or_zero(low, exists, value.element(low.b, i)) for i in range(value.layout.elements_per_lane)]
+    return from_elements(low.b, value.layout, value.dtype, elements)
 
 
 def between_lanes(
@@ -189,6 +209,12 @@ def _bit_of(low: Lowering, origin: Origin, at: dict[str, int], index: Value, pla
         number, bit = b.lane(), origin.lane
     else:
         return b.i32((at[origin.dim] >> origin.bit & 1) << place)
+    return _moved_bit(low, number, bit, place)
+
+
+def _moved_bit(low: Lowering, number: Value, bit: int, place: int) -> Value:
+    """A bit of a number at another place."""
+    b = low.b
     one = b.and_(number, 1 << bit)
     return b.shl(one, place - bit) if place >= bit else b.lshr(one, bit - place)
 
@@ -234,8 +260,12 @@ def swapped(
 
 def from_lane(low: Lowering, value: Fragment, element: int, home: Value | None) -> Value:
     """An element as another lane holds it."""
+    return moved_from(low, value.element(low.b, element), home)
+
+
+def moved_from(low: Lowering, number: Value, home: Value | None) -> Value:
+    """A number as another lane holds it."""
     b = low.b
-    number = value.element(b, element)
     if home is None:
         return number
     moved = tuple(b.shuffle_index(c, home) for c in cells_of(b, number))

@@ -86,8 +86,9 @@ def _scarce(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> bool:
     triangular matrix of 64 x 64 takes 39000 clocks of gfx942 in one wave, 60000 in two, by the model. Where it cannot,
     waves share until values are of `LANE_WORDS`: that inverse spills in one wave of sm_80, takes 28000 clocks with 64
     registers of each value and 23000 with 32."""
-    held = held_words(graph, {d: p.wave for d, p in dims.items()}, target)
-    return held + ADDRESSES > min(target.registers, VECTORS)
+    held, room = held_words(graph, {d: p.wave for d, p in dims.items()}, target), min(target.registers, VECTORS)
+    widest = _widest(list(_types(graph)), dims, target.wave_size)
+    return held + ADDRESSES > room or (widest is not None and 2 * widest.words >= room)
 
 
 def fewer_rows(graph: Graph, dims: Mapping[Any, DimPlan], kept: Collection[Any], target: Target) -> Any:
