@@ -116,7 +116,19 @@ def check_rows(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> Non
     """Raise RegisterPressureError for a value beyond a lane's registers."""
     widest = _widest(list(_types(graph)), dims, target.wave_size)
     if widest is not None and widest.words > target.registers:
-        _refuse(widest, dims, target)
+        _refuse(widest, dims, target, kept_together(graph, widest.type))
+
+
+def kept_together(graph: Graph, t: ValueType) -> str:
+    """Which operation keeps a dimension of a value in one wave, in words."""
+    for n in graph.all_nodes():
+        found = {n.attrs["dim"]} if n.op in ("sort", "topk") else set()
+        if n.op == "reshape":
+            found = set(n.inputs[0].dims) ^ set(n.dims)
+        for d in (d for d in t.dims if d in found):
+            where = "" if n.loc is None else f" (line {n.loc.line})"
+            return f"; {n.op}{where} keeps {d} in one wave"
+    return ""
 
 
 def _dims(n: Node) -> tuple[Any, ...]:
@@ -180,7 +192,7 @@ def _halve(plan: DimPlan) -> None:
         plan.tile = plan.wave * waves
 
 
-def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None:
+def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target, why: str) -> None:
     t = widest.type
     row = max((d for d in t.dims if d in dims), key=lambda d: dims[d].wave)
     plan = dims[row]
@@ -190,7 +202,7 @@ def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None
         lanes *= p.waves
     raise RegisterPressureError(
         f"{widest.node.op}: a workgroup's {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
-        f"its {lanes} lanes; {target.name} has {target.registers}",
+        f"its {lanes} lanes; {target.name} has {target.registers}{why}",
         widest.node.loc,
         f"smaller tiles of {row}" if plan.role in ("workgroup", "loop") else _cut(row, widest, dims),
     )
@@ -202,7 +214,7 @@ def _cut(row: Any, widest: Widest, dims: Mapping[Any, DimPlan]) -> str:
     t, held = widest.type, dims[row].extent or dims[row].tile
     tile = min(4096, 1 << max(0, int(held * LANE_WORDS / widest.words).bit_length() - 1))
     loop = f"wd.TilingConstraint({row}, {tile}) and @wd.iterate({row}, …)"
-    if any(p.role == "workgroup" for p in dims.values()):
+    if any(p.role == "workgroup" or p.axis is not None for p in dims.values()):
         return f"loop over it: {loop}"
     if len(t.dims) == 1:
         return f"give each workgroup a part: wd.WorkgroupConstraint({row}, 1024, 0); or loop over it: {loop}"
