@@ -25,8 +25,8 @@ from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spre
 from wavedsl.ir.derived_layout import renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.fragment import Fragment, from_words, per_register, register_type, scalar_type
-from wavedsl.ir.graph import PRODUCTS, Node
+from wavedsl.ir.fragment import Fragment, from_words, per_register, register_count, register_type, scalar_type
+from wavedsl.ir.graph import PRODUCTS, Node, xor_of_index
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.lane_gather import LaneGather, lane_gather
 from wavedsl.ir.layout import WARP_BITS, Layout, high_lanes
@@ -101,7 +101,10 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
             row = low.inference.operand_layout(sort, 0)
             pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype, n))
         elif n.op in ("extract", "shuffle"):
-            asks.append((pick_bytes(low, n), n))
+            own, across = pick_bytes(low, n)
+            asks.append((own, n))
+            if across:
+                reductions.append((across * low.partition.waves, n))
         elif n.op == "reshape":
             source = low.inference.operand_layout(n, 0)
             between = regroup(low, n, source)
@@ -144,7 +147,7 @@ def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
 
 
 def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str) -> bool:
-    """Whether elements at one known place along `dim` are taken without shared memory, by an exchange between lanes."""
+    """Whether elements at one place along `dim` are taken without shared memory, by an exchange between lanes."""
     near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lane_bits(source, dim).values())
     return near and source.inner.monomial() and same_layout(source.project(dim), layout)
 
@@ -157,42 +160,45 @@ def gathered_in_lanes(n: Node, source: Layout, layout: Layout) -> LaneGather | N
 
 def swap_mask(low: Lowering, n: Node, source: Layout, layout: Layout) -> int | None:
     """Of a shuffle that takes each element from `index ^ mask`, the mask, where the coordinate's bits in it are each
-    driven by a register's or a lane's: such elements change places without shared memory."""
-    dim = n.attrs["dim"]
-    mask = _xor_of_index(n.inputs[1], dim)
-    if mask is None or not source.inner.monomial():
+    driven by a register's, a lane's or a wave's: such elements change places without shared memory, or with all of the
+    same lane of another wave."""
+    dim, plan = n.attrs["dim"], low.plans[str(n.attrs["dim"])]
+    whole = xor_of_index(n.inputs[1], dim)
+    if whole is None or not source.inner.monomial():
         return None
+    mask = whole
+    if plan.waves > 1:
+        if plan.wave & (plan.wave - 1) or plan.waves & (plan.waves - 1) or mask >= plan.tile:
+            return None
+        mask %= plan.wave
     if mask >> source.inner.width(str(dim)):  # beyond the box there are registers, by number
         places = dict(source.extents)[str(dim)]
         if places & (places - 1) or mask >= places or any(g.kind != "reg" for g in source.digits if g.dim == str(dim)):
             return None
     lanes = [lane for bit, lane in lane_bits(source, str(dim)).items() if mask >> bit & 1]
     near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lanes)
-    return mask if near and same_layout(source, layout) else None
+    return whole if near and same_layout(source, layout) else None
 
 
-def _xor_of_index(n: Node, dim: Any) -> int | None:
-    """The constant c of `index(dim) ^ c`."""
-    if n.op != "bitxor":
-        return None
-    for index, number in (n.inputs, n.inputs[::-1]):
-        if index.op == "index" and index.attrs["dim"] == dim and number.op == "constant":
-            return int(number.attrs["value"]) if number.attrs["value"] >= 0 else None
-    return None
-
-
-def pick_bytes(low: Lowering, n: Node) -> int:
-    """Bytes of one wave's tile of an extract or shuffle that goes through shared memory."""
-    kind, source = scalar_type(n.dtype), low.inference.operand_layout(n, 0)
+def pick_bytes(low: Lowering, n: Node) -> tuple[int, int]:
+    """Bytes of shared memory that an extract or shuffle takes per wave: for exchanges of a wave's lanes, and of
+    waves."""
+    source, layout, plan = low.inference.operand_layout(n, 0), low.layout(n), low.plans[str(n.attrs["dim"])]
+    kind = scalar_type(n.dtype)
+    cell, spread = 4 if kind is PRED else 4 * kind.words, plan.waves > 1
+    tile = -(-prod(size for _, size in source.extents) * cell // 16) * 16
     if n.op == "shuffle":
-        swaps = swap_mask(low, n, source, low.layout(n)) is not None
-        if swaps or gathered_in_lanes(n, source, low.layout(n)) is not None:
-            return 0
-    elif n.attrs["new"] is None and n.attrs["start"] is not None:
-        if picked_in_lanes(low, source, low.layout(n), str(n.attrs["dim"])):
-            return 0
-    tile = prod(size for _, size in source.extents)
-    return -(-tile * (4 if kind is PRED else 4 * kind.words) // 16) * 16
+        mask = swap_mask(low, n, source, layout)
+        if mask is not None:
+            words = -(-register_count(source, n.dtype) * cell // 16) * 16
+            return 0, words * source.lanes if spread and mask >= plan.wave else 0
+        if spread:
+            return 0, tile
+        return 0 if gathered_in_lanes(n, source, layout) is not None else tile, 0
+    if n.attrs["new"] is not None:
+        return (0, tile) if spread else (tile, 0)
+    near = picked_in_lanes(low, source, layout, str(n.attrs["dim"]))
+    return 0 if near else tile, layout.elements_per_lane * cell * layout.lanes if spread else 0
 
 
 def regroup_bytes(low: Lowering, n: Node) -> int:
@@ -234,7 +240,7 @@ def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
         words = [_join([c[0] for c in cells[i : i + per]], dtype, low) for i in range(0, len(cells), per)]
         out = from_words(b, aim, dtype, [b.bitcast(w, register_type(dtype)) for w in words])
     else:
-        out = from_words(b, aim, dtype, [_from_cell(b, c, dtype) for c in cells])
+        out = from_words(b, aim, dtype, [from_cell(b, c, dtype) for c in cells])
     if aim is not wanted:
         last = renamed(aim, wanted)
         assert last is not None
@@ -453,7 +459,7 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
     if per > 1:
         words = [_join([c[0] for c in out[i : i + per]], dtype, low) for i in range(0, len(out), per)]
         return from_words(b, wanted, dtype, [b.bitcast(w, register_type(dtype)) for w in words])
-    return from_words(b, wanted, dtype, [_from_cell(b, c, dtype) for c in out])
+    return from_words(b, wanted, dtype, [from_cell(b, c, dtype) for c in out])
 
 
 def order(low: Lowering) -> None:
@@ -557,7 +563,25 @@ def cells_of(b: Any, word: Value) -> Cell:
     return (word,)
 
 
-def _from_cell(b: Any, cell: Cell, dtype: DType) -> Value:
+def number_from(b: Any, cell: Cell, like: Value) -> Value:
+    """What `cells_of` gives for a number of the type of `like`, as that number."""
+    if like.type is PRED:
+        return b.cmp("ne", b.bitcast(cell[0], I32), 0)
+    whole = b.vec(*cell) if len(cell) > 1 else cell[0]
+    return whole if whole.type is like.type else b.bitcast(whole, like.type)
+
+
+def waves_along(low: Lowering, dim: str) -> tuple[Value, int]:
+    """(the number of the first of the waves that differ from this one along `dim` alone, the distance of the next)."""
+    b = low.b
+    (cut,) = low.cut_along([dim])
+    key = next(x for x in low.partition.dims if str(x) == cut)
+    divisor, _ = low.partition.wave_radix(key)
+    return b.sub(b.wave(), b.mul(low.digit(dim), divisor)), divisor
+
+
+def from_cell(b: Any, cell: Cell, dtype: DType) -> Value:
+    """A register of a value from its `cells_of`."""
     kind = register_type(dtype)
     if kind is PRED:
         return b.cmp("ne", b.bitcast(cell[0], I32), 0)

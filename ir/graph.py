@@ -304,6 +304,16 @@ def loop_bounds(node: Node) -> tuple[Node | None, Node | None]:
     return (None if start is None else node.inputs[start]), (None if stop is None else node.inputs[stop])
 
 
+def xor_of_index(n: Node, dim: Any) -> int | None:
+    """The constant c of `index(dim) ^ c`."""
+    if n.op != "bitxor":
+        return None
+    for index, number in (n.inputs, n.inputs[::-1]):
+        if index.op == "index" and index.attrs["dim"] == dim and number.op == "constant":
+            return int(number.attrs["value"]) if number.attrs["value"] >= 0 else None
+    return None
+
+
 def node_text(node: Node) -> str:
     """One node as a line of the listing: `%3 = mma %1, %2, %0 : [M, N] f32`."""
     words = [node.op]

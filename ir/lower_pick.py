@@ -4,7 +4,8 @@ A number that is known and lies in registers of the same lane is a renaming; one
 between lanes per element. So is a shuffle to `index ^ mask`, of which the bits that registers hold cost nothing, and
 one along a dimension that lanes hold (`lane_gather`). Everything else goes through the wave's part of the scratch
 buffer: every element is written at its number in the wave's tile, and read where the index says. A result along another
-dimension than the one that the elements are taken along goes the same two ways.
+dimension than the one that the elements are taken along goes the same two ways. Of a dimension that waves share, other
+waves' elements come as well (`wave_picks`).
 
 Indices outside the dimension give 0, as elements beyond a bound are absent.
 """
@@ -15,15 +16,25 @@ from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.exchange import SCRATCH, cells_of, gathered_in_lanes, lane_bits, order, picked_in_lanes, swap_mask
+from wavedsl.ir.exchange import (
+    SCRATCH,
+    cells_of,
+    gathered_in_lanes,
+    lane_bits,
+    number_from,
+    order,
+    picked_in_lanes,
+    swap_mask,
+)
 from wavedsl.ir.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.graph import Node
-from wavedsl.ir.kernel_ir import B32, I32, PRED, Value
+from wavedsl.ir.kernel_ir import B32, PRED, Value
 from wavedsl.ir.lane_gather import LaneGather, Origin
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_values import emitter, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.steps import Context
+from wavedsl.ir.wave_picks import between_waves, of_wave
 
 
 @emitter("extract")
@@ -33,16 +44,21 @@ def emit_extract(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     value = operand(low, n, 0, context)
     step, start = n.attrs["step"], n.attrs["start"]
     first: Any = start if start is not None else low.value(n.inputs[1], context.env).element(b, 0)
+    spread = low.plans[dim].waves > 1
     if n.attrs["new"] is None:
-        if isinstance(first, int):
-            found = fixed_element(low, value, layout, dim, first)
-            if found is not None:
-                return found
-        return through_scratch(low, n, value, layout, dim, extent, [first] * layout.elements_per_lane)
+        if spread:
+            return of_one_wave(low, n, value, layout, dim, extent, first)
+        found = one_element(low, value, layout, dim, first)
+        if found is None:
+            return through_scratch(low, n, value, layout, dim, extent, [first] * layout.elements_per_lane)
+        return found if isinstance(first, int) else inside(low, found, b.cmp("ult", first, extent))
     new = str(n.attrs["new"])
     whole_dimension(low, n, new)
-    axis, lane = layout.dims.index(new), lane_coordinate(b, layout, new)
-    wanted = [total(b, [first, scaled(b, lane, step), o[axis] * step]) for o in layout.element_offsets()]
+    axis = layout.dims.index(new)
+    own = total(b, [lane_coordinate(b, layout, new), low.position([new]).wave[new]])
+    wanted = [total(b, [first, scaled(b, own, step), o[axis] * step]) for o in layout.element_offsets()]
+    if spread:
+        return between_waves(low, n, value, layout, dim, extent, wanted)
     return through_scratch(low, n, value, layout, dim, extent, wanted)
 
 
@@ -51,8 +67,10 @@ def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     b, dim = low.b, str(n.attrs["dim"])
     extent = whole_dimension(low, n, dim)
     value = operand(low, n, 0, context)
-    mask = swap_mask(low, n, value.layout, layout)
+    mask, plan = swap_mask(low, n, value.layout, layout), low.plans[dim]
     if mask is not None:
+        if plan.waves > 1 and mask >= plan.wave:
+            value = of_wave(low, value, dim, lambda digit: b.xor(digit, mask // plan.wave))
         return swapped(low, n, value, layout, mask, extent, context)
     index = operand(low, n, 1, context)
     have = [layout.dims.index(d) for d in index.layout.dims]
@@ -60,9 +78,11 @@ def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     for offsets in layout.element_offsets():
         e = index.layout.element_at(dict(zip(index.layout.dims, (offsets[a] for a in have)))) if have else 0
         wanted.append(index.element(b, e))
-    plan = gathered_in_lanes(n, value.layout, layout)
-    if plan is not None:
-        return between_lanes(low, value, layout, dim, extent, wanted, plan)
+    if plan.waves > 1:
+        return between_waves(low, n, value, layout, dim, extent, wanted)
+    lanes = gathered_in_lanes(n, value.layout, layout)
+    if lanes is not None:
+        return between_lanes(low, value, layout, dim, extent, wanted, lanes)
     return through_scratch(low, n, value, layout, dim, extent, wanted)
 
 
@@ -81,37 +101,83 @@ def emit_repeat(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
 
 
 def whole_dimension(low: Lowering, n: Node, dim: str) -> int:
-    """The extent of a dimension that one wave holds as a whole. Raises CompileError where it does not."""
+    """The extent of a dimension that a workgroup holds as a whole. Raises CompileError where it does not."""
     plan = low.plans[dim]
-    if plan.extent is None or plan.trips not in (0, 1) or plan.waves > 1:
-        what = "is spread over workgroups, waves or trips" if plan.extent is not None else "is known at run time only"
+    if plan.extent is None or plan.trips not in (0, 1):
+        what = "is spread over workgroups or trips" if plan.extent is not None else "is known at run time only"
         raise CompileError(
             f"{n.op} along {dim}, which {what}",
             n.loc,
-            f"let one wave hold {dim} as a whole, or read the elements through an IndexMapping"
+            f"let a workgroup hold {dim} as a whole, or read the elements through an IndexMapping"
             + f"; one element of a tile: wd.sum(wd.where(wd.index({dim}) == i, x, 0), dim={dim})" * (n.op == "extract"),
         )
     return plan.extent
 
 
-def fixed_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: int) -> Fragment | None:
-    """The elements at coordinate `at` of `dim` for all lanes; None where lanes do not hold it in one register."""
+def of_one_wave(
+    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: int, at: Any
+) -> Fragment:
+    """The elements at coordinate `at` of a dimension that waves share: each takes what it has at the place of its own
+    part, and then that of the wave whose part it is."""
+    b, wave = low.b, low.plans[dim].wave
+    if isinstance(at, int):
+        if not 0 <= at < extent:
+            return from_elements(b, layout, n.dtype, [b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)
+        owner, place, exists = at // wave, at % wave, None
+    else:
+        exists = b.cmp("ult", at, extent)
+        at = b.select(exists, at, b.i32(0))
+        owner = b.udiv(at, wave)
+        place = b.sub(at, b.mul(owner, wave))
+    found = one_element(low, value, layout, dim, place)
+    if found is None:
+        found = through_scratch(low, n, value, layout, dim, wave, [place] * layout.elements_per_lane)
+    found = of_wave(low, found, dim, lambda _: owner)
+    return found if exists is None else inside(low, found, exists)
+
+
+def one_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: Any) -> Fragment | None:
+    """The elements at coordinate `at` of `dim` for all lanes, a number or a value, which then has to exist; None where
+    they go through shared memory. Of a value, the register is selected by halving those that come into question."""
     b, source = low.b, value.layout
-    if not 0 <= at < dict(source.extents)[dim]:
+    known = isinstance(at, int)
+    if known and not 0 <= at < dict(source.extents)[dim]:
         return from_elements(b, layout, value.dtype, [b.zero(scalar_type(value.dtype))] * layout.elements_per_lane)
     if not picked_in_lanes(low, source, layout, dim):
         return None
     lanes = lane_bits(source, dim)
     taken = sum(1 << o for o in lanes)
-    chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1)
-    home = None
+    home: Value | None = None
     if lanes:
-        home = b.or_(b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F), chosen)
+        home = b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F)
+        chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1) if known else 0
+        bits = [] if known else [_moved_bit(low, at, o, lane) for o, lane in lanes.items()]
+        home = b.or_(home, chosen)
+        for bit in bits:
+            home = b.or_(home, bit)
+    places = [at & ~taken] if known else [c for c in range(dict(source.extents)[dim]) if not c & taken]
+    below = {} if known else {c: b.cmp("ult", b.and_(at, ~taken & 0x7FFFFFFF), c) for c in places[1:]}
     out = []
     for offsets in layout.element_offsets():
-        e = source.element_at({**dict(zip(layout.dims, offsets)), dim: at & ~taken})
-        out.append(from_lane(low, value, e, home))
+        own = dict(zip(layout.dims, offsets))
+        elements = [value.element(b, source.element_at({**own, dim: c})) for c in places]
+        out.append(moved_from(low, _selected(low, elements, places, below), home))
     return from_elements(b, layout, value.dtype, out)
+
+
+def _selected(low: Lowering, elements: list[Value], places: list[int], below: dict[int, Value]) -> Value:
+    """Of elements at some places the one at the place that `below` compares with each of them."""
+    if len(elements) == 1:
+        return elements[0]
+    half = len(elements) // 2
+    first = _selected(low, elements[:half], places[:half], below)
+    return _either(low, below[places[half]], first, _selected(low, elements[half:], places[half:], below))
+
+
+def inside(low: Lowering, value: Fragment, exists: Value) -> Fragment:
+    """The value, 0 where what was asked for does not exist."""
+    elements = [_or_zero(low, exists, value.element(low.b, i)) for i in range(value.layout.elements_per_lane)]
+    return from_elements(low.b, value.layout, value.dtype, elements)
 
 
 def between_lanes(
@@ -143,6 +209,12 @@ def _bit_of(low: Lowering, origin: Origin, at: dict[str, int], index: Value, pla
         number, bit = b.lane(), origin.lane
     else:
         return b.i32((at[origin.dim] >> origin.bit & 1) << place)
+    return _moved_bit(low, number, bit, place)
+
+
+def _moved_bit(low: Lowering, number: Value, bit: int, place: int) -> Value:
+    """A bit of a number at another place."""
+    b = low.b
     one = b.and_(number, 1 << bit)
     return b.shl(one, place - bit) if place >= bit else b.lshr(one, bit - place)
 
@@ -160,16 +232,17 @@ def swapped(
 ) -> Fragment:
     """Every element in the place of that at its coordinate ^ `mask`: registers are renamed, lanes exchange."""
     b, dim, source = low.b, str(n.attrs["dim"]), value.layout
-    lanes = lane_bits(source, dim)
-    far = sum(1 << lane for bit, lane in lanes.items() if mask >> bit & 1)
-    near = mask & ~sum(1 << bit for bit in lanes)
+    lanes, shared = lane_bits(source, dim), low.plans[dim].waves > 1
+    own = mask % low.plans[dim].wave if shared else mask  # `of_wave` has brought what is in other waves
+    far = sum(1 << lane for bit, lane in lanes.items() if own >> bit & 1)
+    near = own & ~sum(1 << bit for bit in lanes)
     moved: dict[int, Value] = {}
 
     def taken(e: int) -> Value:
         if e not in moved:
             number = value.element(b, e)
             if far:
-                number = number_from(low, tuple(b.shuffle_xor(c, far) for c in cells_of(b, number)), number)
+                number = number_from(b, tuple(b.shuffle_xor(c, far) for c in cells_of(b, number)), number)
             moved[e] = number
         return moved[e]
 
@@ -187,20 +260,16 @@ def swapped(
 
 def from_lane(low: Lowering, value: Fragment, element: int, home: Value | None) -> Value:
     """An element as another lane holds it."""
+    return moved_from(low, value.element(low.b, element), home)
+
+
+def moved_from(low: Lowering, number: Value, home: Value | None) -> Value:
+    """A number as another lane holds it."""
     b = low.b
-    number = value.element(b, element)
     if home is None:
         return number
     moved = tuple(b.shuffle_index(c, home) for c in cells_of(b, number))
-    return number_from(low, moved, number)
-
-
-def number_from(low: Lowering, cell: tuple[Value, ...], like: Value) -> Value:
-    b = low.b
-    if like.type is PRED:
-        return b.cmp("ne", b.bitcast(cell[0], I32), 0)
-    whole = b.vec(*cell) if len(cell) > 1 else cell[0]
-    return whole if whole.type is like.type else b.bitcast(whole, like.type)
+    return number_from(b, moved, number)
 
 
 def _or_zero(low: Lowering, inside: Value, number: Value) -> Value:
@@ -249,7 +318,7 @@ def through_scratch(
         safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, home)
         got = b.load_shared(safe, bytes=4 * words, buffer=SCRATCH)
         held = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)
-        out.append(_or_zero(low, inside, number_from(low, held, value.element(b, 0))))
+        out.append(_or_zero(low, inside, number_from(b, held, value.element(b, 0))))
     return from_elements(b, layout, n.dtype, out)
 
 

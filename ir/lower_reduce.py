@@ -18,7 +18,7 @@ from wavedsl.ir.constraints import TurnConstraint
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.exchange import convert
+from wavedsl.ir.exchange import convert, waves_along
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node, Region
 from wavedsl.ir.in_place import sums_one
@@ -482,16 +482,13 @@ def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[
 def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[list[Cell]]:
     """Per cell, what the same lane of every wave along `dim` holds, in order of the waves, through shared memory."""
     b, count = low.b, low.plans[dim].waves
-    (cut,) = low.cut_along([dim])
-    key = next(x for x in low.partition.dims if str(x) == cut)
-    divisor, _ = low.partition.wave_radix(key)
+    first, divisor = waves_along(low, dim)
     lanes = low.target.wave_size
     flat = [v for cell in cells for v in cell]
     starts, size = [], 0
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
-    first = b.sub(b.wave(), b.mul(low.digit(dim), divisor))
 
     def place(v: Value, start: int, wave: Value) -> Any:
         return total(b, [low.reduced_at, b.mul(b.lane(), v.type.words * 4), b.mul(wave, size), start])

@@ -20,7 +20,7 @@ from typing import Any
 
 from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.graph import PRODUCTS, Graph, Node, Region, ValueType, factors
+from wavedsl.ir.graph import PRODUCTS, Graph, Node, Region, ValueType, factors, xor_of_index
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.product_waves import Share, other_ways
 from wavedsl.ir.row_waves import check_rows, fewer_rows, share_rows
@@ -191,7 +191,7 @@ def cuts(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Iterato
         }
         limit = min(target.max_waves, target.max_threads // target.wave_size)
         fixed = {d for d in plain.dims if resolved.wave(d) is not None or resolved.vector(d) is not None}
-        for shares in other_ways(graph, plain, free, {*tiles.together, *fixed}, limit, target):
+        for shares in other_ways(graph, plain, free, {*tiles.together, *tiles.picked, *fixed}, limit, target):
             try:
                 yield _cut(graph, resolved, target, shares, False)
             except ConstraintError:
@@ -225,8 +225,11 @@ def _cut(
             order.append(d)
     widened = bool(shares)
     if not matrix and resolved.hardware.waves_per_block is None and widen:
-        kept = {*tiles.fixed, *tiles.together, *derived}
-        widened = share_rows(graph, dims, order, kept, limit, target)
+        given = {d for d in tiles.fixed if d not in tiles.picked or resolved.wave(d) is not None}
+        kept = {*given, *tiles.together, *derived}
+        widened = share_rows(
+            graph, dims, order, kept, limit, target, {d for d, waits in tiles.picked.items() if waits}
+        )
         bases = {base for base, _ in derived.values()}
         vectors = {d for d in dims if resolved.vector(d) is not None}
         long = fewer_rows(graph, dims, {*kept, *bases, *vectors}, target)
@@ -266,18 +269,22 @@ def _cut(
 @dataclass
 class _Tiles:
     """The dimensions as constraints cut them, before waves share a tile. `free`: tiles that waves may share; `fixed`:
-    what a wave has of those, where the constraints say it; `together`: dimensions that no waves may share."""
+    what a wave has of those, where the constraints say it; `together`: dimensions that no waves may share; `picked`:
+    those that they share where registers lack only, for then elements are taken through shared memory, and whether
+    every time."""
 
     dims: dict[Any, DimPlan]
     derived: dict[Any, tuple[Any, Fraction]]
     free: dict[Any, int]
     fixed: dict[Any, int]
     together: set[Any]
+    picked: dict[Any, bool]
 
 
 def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
     """The tiles that the constraints give, and which of them waves may share."""
-    found = _Tiles({}, {}, {}, {}, _in_one_wave(graph))
+    together, picked = _in_one_wave(graph)
+    found = _Tiles({}, {}, {}, {}, together, picked)
     held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
     unmapped = unmapped_dims(graph)
     for d in _used_dims(graph):
@@ -293,9 +300,10 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
                 plan.axis = None
             elif plan.axis is not None:
                 found.free[d] = plan.tile
-            share = _wave_share(d, r, plan.tile, r.axis, resolved, found.together)
+            share = _wave_share(d, r, plan.tile, r.axis, resolved, together | set(picked))
         elif plan.role == "loop":
-            share = r.wave if r.turns is None else _wave_share(d, r, plan.tile, r.turns, resolved, found.together)
+            alone = together | set(picked)
+            share = r.wave if r.turns is None else _wave_share(d, r, plan.tile, r.turns, resolved, alone)
             if base is None and (share is not None or r.turns is not None):
                 found.free[d] = plan.tile  # a derived dimension has no waves of its own
         else:
@@ -445,17 +453,21 @@ def _cut_along(plan: DimPlan, base: DimPlan, factor: Fraction) -> None:
     plan.role, plan.tile, plan.wave, plan.axis = base.role, int(tile), int(wave), None
 
 
-def _in_one_wave(graph: Graph) -> set[Any]:
-    """Dimensions that an operation wants in one wave as a whole: rows that are sorted, what a reshape counts again."""
-    found: set[Any] = set()
+def _in_one_wave(graph: Graph) -> tuple[set[Any], dict[Any, bool]]:
+    """Dimensions that an operation wants in one wave as a whole: rows that are sorted, what a reshape counts again; and
+    those along which elements are picked, with whether all waves would have to wait for each other whenever they are:
+    not where elements change places by `index ^ mask`, most of them within a wave."""
+    together: set[Any] = set()
+    picked: dict[Any, bool] = {}
     for n in graph.all_nodes():
         if n.op in ("sort", "topk"):
-            found.add(n.attrs["dim"])
+            together.add(n.attrs["dim"])
         elif n.op in ("extract", "shuffle"):
-            found |= {n.attrs["dim"], n.attrs.get("new")} - {None}
+            for d in {n.attrs["dim"], n.attrs.get("new")} - {None}:
+                picked[d] = picked.get(d, False) or n.op == "extract" or xor_of_index(n.inputs[1], d) is None
         elif n.op == "reshape":
-            found |= set(n.inputs[0].dims) ^ set(n.dims)
-    return found
+            together |= set(n.inputs[0].dims) ^ set(n.dims)
+    return together, picked
 
 
 def _types(n: Node) -> tuple[ValueType, ...]:

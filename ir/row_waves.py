@@ -2,7 +2,8 @@
 
 In: the dimensions of a kernel without matrix instructions, cut as the constraints say, each wave with all of a row.
 Out: more waves, along the grid's dimensions first (they have nothing to tell each other), then along rows, then along
-the rows of what is large by several dimensions, until no lane has more than `LANE_WORDS` words of a value. Waves that
+the rows of what is large by several dimensions, or rather along what several such values have in common, until no lane
+has more than `LANE_WORDS` words of a value. Waves that
 share a row join their sums through shared memory, which is cheap beside registers that spill; a product's waves are
 chosen elsewhere (`partition.py`).
 
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.graph import REGIONS, Graph, Node, ValueType
 from wavedsl.ir.ops import MADE_ANYWHERE, ROWS
+from wavedsl.ir.register_file import ADDRESSES, VECTORS, held_words
 from wavedsl.ir.target import Target
 
 if TYPE_CHECKING:
@@ -47,29 +49,46 @@ class Widest:
 
 
 def share_rows(
-    graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target
-) -> bool:
+    graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target,
+    last: Collection[Any] = (),
+) -> bool:  # fmt: skip
     """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
-    `kept`: dimensions that stay as they are. `limit`: waves of a workgroup."""
+    `kept`: dimensions that stay as they are; `last`: those to share if no other can be, and only where
+    values together are more than a wave's registers. `limit`: waves of a workgroup."""
     lanes = target.wave_size
     types = list(_types(graph))
     held = {d for _, t in types for d in t.dims}
     follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
     kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     waves = given = prod(p.waves for p in dims.values())
+    scarce = bool(last) and _scarce(graph, dims, target)
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
-        open_dims = [d for d in widest.type.dims if d in dims and d not in kept]
-        free = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
-        # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together.
-        free = free or [d for d in open_dims if d != widest.type.dims[-1] and _halves(dims[d], LEAST_ROWS)]
+        open_dims = [d for d in widest.type.dims if d in dims and d not in kept and (scarce or d not in last)]
+        long = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
+        # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together, unless
+        # more values become smaller by them.
+        rows = [d for d in open_dims if len(widest.type.dims) > 1 and _halves(dims[d], LEAST_ROWS)]
+        free = {d: int(d != widest.type.dims[-1]) for d in rows} | dict.fromkeys(long, 2)
         if not free:
             break
-        d = max(free, key=lambda d: (dims[d].axis is not None, dims[d].wave))
+        excess = {d: _excess(types, dims, lanes, d) for d in free}
+        d = max(free, key=lambda d: (d not in last, -excess[d], free[d], dims[d].axis is not None, dims[d].wave))
         _halve(dims[d])
         waves *= 2
         if d not in order:
             order.append(d)
     return waves > given
+
+
+def _scarce(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> bool:
+    """Whether values together are more than the registers that instructions can name. Elements that are picked along a
+    dimension that waves share make all of them wait twice, so one wave keeps what it can hold: the inverse of a
+    triangular matrix of 64 x 64 takes 39000 clocks of gfx942 in one wave, 60000 in two, by the model. Where it cannot,
+    waves share until values are of `LANE_WORDS`: that inverse spills in one wave of sm_80, takes 28000 clocks with 64
+    registers of each value and 23000 with 32."""
+    held, room = held_words(graph, {d: p.wave for d, p in dims.items()}, target), min(target.registers, VECTORS)
+    widest = _widest(list(_types(graph)), dims, target.wave_size)
+    return held + ADDRESSES > room or (widest is not None and 2 * widest.words >= room)
 
 
 def fewer_rows(graph: Graph, dims: Mapping[Any, DimPlan], kept: Collection[Any], target: Target) -> Any:
@@ -97,7 +116,19 @@ def check_rows(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> Non
     """Raise RegisterPressureError for a value beyond a lane's registers."""
     widest = _widest(list(_types(graph)), dims, target.wave_size)
     if widest is not None and widest.words > target.registers:
-        _refuse(widest, dims, target)
+        _refuse(widest, dims, target, kept_together(graph, widest.type))
+
+
+def kept_together(graph: Graph, t: ValueType) -> str:
+    """Which operation keeps a dimension of a value in one wave, in words."""
+    for n in graph.all_nodes():
+        found = {n.attrs["dim"]} if n.op in ("sort", "topk") else set()
+        if n.op == "reshape":
+            found = set(n.inputs[0].dims) ^ set(n.dims)
+        for d in (d for d in t.dims if d in found):
+            where = "" if n.loc is None else f" (line {n.loc.line})"
+            return f"; {n.op}{where} keeps {d} in one wave"
+    return ""
 
 
 def _dims(n: Node) -> tuple[Any, ...]:
@@ -126,6 +157,17 @@ def _widest(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan]
     return best
 
 
+def _excess(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan], lanes: int, halved: Any) -> float:
+    """Registers of a lane that values have beyond `LANE_WORDS` each, if twice as many waves share a dimension."""
+    plan = dims[halved]
+    part = _half(plan) / plan.wave
+    found = 0.0
+    for t in dict.fromkeys(t for _, t in types):
+        words = max(t.dtype.bits, 32) / 32 / lanes * prod(dims[d].wave for d in t.dims if d in dims)
+        found += max(0.0, words * (part if halved in t.dims else 1) - LANE_WORDS)
+    return found
+
+
 def _halves(plan: DimPlan, least: int) -> bool:
     """Whether twice as many waves can share a dimension, each with `least` elements of a row."""
     if plan.axis is not None:
@@ -135,18 +177,22 @@ def _halves(plan: DimPlan, least: int) -> bool:
     return plan.role != "loop" or plan.wave % 2 == 0  # a trip has the elements that the user says
 
 
-def _halve(plan: DimPlan) -> None:
-    waves = 2 * plan.waves
+def _half(plan: DimPlan) -> int:
+    """Elements that a wave has where twice as many share a dimension. Parts begin where vectors do; the last one may be
+    short, or empty, and what it lacks is beyond the end."""
     if plan.role != "whole" and plan.wave % 2 == 0:
-        plan.wave //= 2
-        return
-    # Parts begin where vectors do; the last one may be short, or empty, and what it lacks is beyond the end.
-    extent = plan.extent or plan.tile
-    plan.wave = -(-extent // (waves * 8)) * 8
-    plan.tile = plan.wave * waves
+        return plan.wave // 2
+    return -(-(plan.extent or plan.tile) // (2 * plan.waves * 8)) * 8
 
 
-def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None:
+def _halve(plan: DimPlan) -> None:
+    waves, even = 2 * plan.waves, plan.role != "whole" and plan.wave % 2 == 0
+    plan.wave = _half(plan)
+    if not even:
+        plan.tile = plan.wave * waves
+
+
+def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target, why: str) -> None:
     t = widest.type
     row = max((d for d in t.dims if d in dims), key=lambda d: dims[d].wave)
     plan = dims[row]
@@ -156,7 +202,7 @@ def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target) -> None
         lanes *= p.waves
     raise RegisterPressureError(
         f"{widest.node.op}: a workgroup's {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
-        f"its {lanes} lanes; {target.name} has {target.registers}",
+        f"its {lanes} lanes; {target.name} has {target.registers}{why}",
         widest.node.loc,
         f"smaller tiles of {row}" if plan.role in ("workgroup", "loop") else _cut(row, widest, dims),
     )
@@ -168,7 +214,7 @@ def _cut(row: Any, widest: Widest, dims: Mapping[Any, DimPlan]) -> str:
     t, held = widest.type, dims[row].extent or dims[row].tile
     tile = min(4096, 1 << max(0, int(held * LANE_WORDS / widest.words).bit_length() - 1))
     loop = f"wd.TilingConstraint({row}, {tile}) and @wd.iterate({row}, …)"
-    if any(p.role == "workgroup" for p in dims.values()):
+    if any(p.role == "workgroup" or p.axis is not None for p in dims.values()):
         return f"loop over it: {loop}"
     if len(t.dims) == 1:
         return f"give each workgroup a part: wd.WorkgroupConstraint({row}, 1024, 0); or loop over it: {loop}"

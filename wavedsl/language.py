@@ -434,8 +434,8 @@ def extract(x: Any, where: Mapping[Any, Any]) -> Value:
 
     A whole number, or a single i32 value, takes the one element there and removes the dimension. A pair
     `(P, start)` or a triple `(P, start, step)` takes the elements start, start + step, ... under the dimension `P`, as
-    many as that has. A start may be an extent, such as `N // 2`. The dimension must lie in one wave as a whole. Places
-    outside it give 0.
+    many as that has. A start may be an extent, such as `N // 2`. The dimension must lie in one workgroup as a whole;
+    where waves share it, all of them wait for each other. Places outside it give 0.
 
         last = wd.extract(x, {N: 63})
         even = wd.extract(x, {N: (H, 0, 2)})
@@ -470,7 +470,8 @@ def shuffle(x: Any, index: Any, dim: Any) -> Value:
     `index` is an i32 value, counted from the dimension's first element; what lies outside gives 0. Other dimensions
     that both have are taken together; one that the index lacks is taken whole for every index. Where the index has
     dimensions that `x` lacks, the result has them in the place of `dim`, so that it may be longer or shorter: an `x` of
-    [M, N] by an index of [M, J] or [J] is [M, J]. `dim` must lie in one wave as a whole; the others are cut as usual.
+    [M, N] by an index of [M, J] or [J] is [M, J]. `dim` must lie in one workgroup as a whole; where waves share it, all
+    of them wait for each other, but not where `index(dim) ^ mask` names an element of the same wave.
     Raises TraceError for an index that is not i32 and for a `dim` that `x` lacks.
 
         neighbour = wd.shuffle(x, wd.index(N) ^ 1, N)

@@ -95,3 +95,17 @@ def test_the_evaluator_agrees(name: str) -> None:
         kernel.evaluate(*arguments, subs=subs)
         for position, want in wants.items():
             np.testing.assert_array_equal(arguments[position], want)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("t, e", [(128, 256), (256, 128)])
+def test_waves_share_what_large_tables_have_in_common(t: int, e: int, target: str) -> None:
+    """Tables of tokens and experts, of blocks and experts: all waves went along the blocks, so that each had all of
+    128 x 256 and was refused, or 1487 spills on gfx942 (256 x 128, in 20728 instructions)."""
+    arguments, want, sizes = blocks_case(t, e)
+    compiled = in_blocks.compile(*arguments, target=target, subs=sizes)
+    compiled.emulate(*arguments)
+    for i, x in want.items():
+        np.testing.assert_array_equal(arguments[i], x)
+    if target.startswith("gfx"):
+        assert not compiled.resources.spills and compiled.resources.instructions["valu"] < 2000

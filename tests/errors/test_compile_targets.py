@@ -209,9 +209,9 @@ def test_dimension_held_whole_that_does_not_fit() -> None:
     def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32]):
         wd.write(wd.read(a), b)
     """
-    error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 81920")
-    message = "read: a workgroup's M=16 x K=81920 elements of f32 are 1280 registers of each of its 1024 lanes"
-    expect(error, message, "wd.read(a)", "loop over it: wd.TilingConstraint(K, 2048)")
+    error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 1310720")
+    message = "read: a workgroup's M=1 x K=1310720 elements of f32 are 1280 registers of each of its 1024 lanes"
+    expect(error, message, "wd.read(a)", "loop over it: wd.TilingConstraint(K, 4096)")
 
 
 def test_tiles_that_hints_name_are_shorter_than_the_dimension() -> None:
@@ -259,11 +259,24 @@ def test_nothing_is_shared_among_workgroups(dims: str, sizes: str, hint: str) ->
     expect(error, "read: a workgroup's M=", "wd.read(a)", hint)
 
 
+def test_what_keeps_a_row_in_one_wave_is_named() -> None:
+    """The hint was to give each workgroup a part of what has a workgroup each already."""
+    source = """
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+    def gemm(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, K, wd.f32]):
+        best, at = wd.topk(wd.read(a), K, dim=N)
+        wd.write(best, b)
+    """
+    error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, N: 131072, K: 4")
+    expect(error, "registers of each of its 64 lanes", "wd.read(a)", "loop over it: wd.TilingConstraint(N, ")
+    assert error.message.endswith("; topk (line 8) keeps N in one wave")
+
+
 def test_waves_that_the_user_counts_have_too_much() -> None:
     source = """
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.HardwareConstraint(waves_per_block=(4,))])
     def gemm(a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32]):
-        wd.write(wd.read(a), b)
+        wd.write(wd.read(a) - wd.max(wd.read(a), dim=K), b)
     """
     error = refused(wd.RegisterPressureError, source, "gfx942", "M: 16, K: 81920")
     assert "vector registers are live together" in error.message and error.location is not None

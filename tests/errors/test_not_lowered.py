@@ -57,13 +57,13 @@ def test_parts_that_are_no_power_of_two() -> None:
 
 
 @pytest.mark.parametrize("op", ["extract", "shuffle"])
-def test_places_in_other_waves(op: str) -> None:
+def test_places_in_other_workgroups(op: str) -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 32, 1)], subs={M: 16, N: 64})
     def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
         x = wd.read(a)
         wd.write(x * wd.extract(x, {N: 3}) if op == "extract" else wd.shuffle(x, wd.index(N) ^ 1, N), b)
 
-    refused(kernel, CompileError, f"{op} along N, which is spread over workgroups, waves or trips", target="sm_80")
+    refused(kernel, CompileError, f"{op} along N, which is spread over workgroups or trips", target="sm_80")
     if op == "extract":
         refused(kernel, CompileError, "wd.sum(wd.where(wd.index(N) == i, x, 0), dim=N)", target="sm_80")
 
