@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Mistaken:
-    """A kernel's source with one mistake; `given` changes its arguments; `line`: where it must be found, if anywhere."""
+    """A kernel's source with one mistake; `given` changes its arguments; `line`: where it has to be found."""
 
     what: str
     source: str
