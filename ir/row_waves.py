@@ -196,12 +196,13 @@ def _refuse(widest: Widest, dims: Mapping[Any, DimPlan], target: Target, why: st
     t = widest.type
     row = max((d for d in t.dims if d in dims), key=lambda d: dims[d].wave)
     plan = dims[row]
-    shape = " x ".join(f"{d}={min(dims[d].tile, dims[d].extent or dims[d].tile)}" for d in t.dims if d in dims)
-    lanes = target.wave_size
-    for p in dims.values():
-        lanes *= p.waves
+    held = {d: min(dims[d].tile, dims[d].extent or dims[d].tile) for d in t.dims if d in dims}
+    whose, lanes = "a workgroup's", target.wave_size * prod(dims[d].waves for d in held)
+    if round(prod(held.values()) * max(t.dtype.bits, 32) / 32 / lanes) != round(widest.words):  # tiles beyond the end
+        whose, lanes, held = "a wave's", target.wave_size, {d: dims[d].wave for d in held}
+    shape = " x ".join(f"{d}={n}" for d, n in held.items())
     raise RegisterPressureError(
-        f"{widest.node.op}: a workgroup's {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
+        f"{widest.node.op}: {whose} {shape} elements of {t.dtype} are {round(widest.words)} registers of each of "
         f"its {lanes} lanes; {target.name} has {target.registers}{why}",
         widest.node.loc,
         f"smaller tiles of {row}" if plan.role in ("workgroup", "loop") else _cut(row, widest, dims),

@@ -141,8 +141,10 @@ def _statements(file: str) -> tuple[ast.stmt, ...]:
 
 
 def definition(code: CodeType) -> Loc:
-    """The `def` line of a function, its decorators skipped."""
+    """The `def` line of a function, its decorators skipped; of a lambda, where it stands."""
     line = code.co_firstlineno
+    if code.co_name == "<lambda>":
+        return _lambda(code)
     for ahead in range(64):
         text = linecache.getline(code.co_filename, line + ahead)
         words = text.split()
@@ -152,6 +154,18 @@ def definition(code: CodeType) -> Loc:
         if not text:
             break
     return Loc(code.co_filename, line)
+
+
+def _lambda(code: CodeType) -> Loc:
+    """The first line of a lambda, from the word on as far as its body goes on that line."""
+    line = code.co_firstlineno
+    raw = linecache.getline(code.co_filename, line).encode()
+    spans = [(start, end) for first, last, start, end in code.co_positions() if (first, last) == (line, line)]
+    spans = [(start, end) for start, end in spans if start is not None and end is not None and end > start]
+    body = min((start for start, _ in spans), default=len(raw))
+    col = max(0, raw.rfind(b"lambda", 0, body))
+    end = max((end for _, end in spans), default=col)
+    return Loc(code.co_filename, line, len(raw[:col].decode()), len(raw[:end].decode()))
 
 
 def parameter(code: CodeType, name: str) -> Loc:

@@ -66,6 +66,9 @@ _PHRASES = (
     (r"'DType' object is not callable", "numbers take the dtype of their partner; wd.cast(x, wd.f32) casts a value"),
     (r"'ScalarType' object is not callable",
      "a number needs no type: write 1.0; wd.Register[wd.f32](1.0) is a value of it"),
+    (r"'MemoryType' object is not callable",
+     "an array is an argument of the kernel; a value in registers is wd.Register[M, N, wd.f32](0.0)"),
+    (r"RegisterType\.__call__\(\)", "wd.Register[M, N, wd.f32](0.0) has this number everywhere"),
     (r"divmod\(\)", "x // y and x % y"),
     (r"format string passed to Value|unsupported format", "wd.device_print(text, x) prints while the kernel runs"),
     (r"'function' object (is not iterable|does not support the context manager)",
@@ -167,7 +170,7 @@ def for_exception(text: str, frame: FrameType | None) -> str:
         return f"a dimension has a name: wd.{along[1]}(x, dim=N)"
     if along and along[2].startswith("keep"):
         return f"leave {along[2]} out: what lacks a dimension broadcasts along it"
-    called = re.match(r"(?:\w+\.)*(\w+)\(\) (got|missing|takes)", text)
+    called = re.match(r"(?:\w+\.)*?(\w+?)(?:\.__init__)?\(\) (got|missing|takes)", text)
     function = None
     if called and frame is not None:
         function = getattr(frame.f_globals.get("wd"), called[1], None) or frame.f_globals.get(called[1])

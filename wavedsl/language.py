@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import sympy
 
 from wavedsl.ir import dtypes as dt
@@ -322,7 +323,7 @@ def all(x: Any, dim: Any = None) -> Value:
 
 def cumsum(x: Any, dim: Any = None, reverse: bool = False) -> Value:
     """Running sum along `dim`, each element included in its own. `reverse`: from the end, of what follows."""
-    return _along("cumsum", x, dim, **({"reverse": True} if reverse else {}))
+    return _along("cumsum", x, dim, **({"reverse": True} if _switch("cumsum", "reverse", reverse) else {}))
 
 
 def prod(x: Any, dim: Any = None) -> Value:
@@ -354,7 +355,14 @@ def softmax(x: Any, dim: Any = None) -> Value:
 
 def sort(x: Any, dim: Any = None, descending: bool = False) -> Value:
     """Sorted along `dim`. NaN comes last in ascending order, first in descending."""
-    return _along("sort", x, dim, descending=bool(descending))
+    return _along("sort", x, dim, descending=_switch("sort", "descending", descending))
+
+
+def _switch(op: str, name: str, value: Any) -> bool:
+    """An option that is true or false; TraceError for anything else."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TraceError(f"{op}: {name}={value!r}", here(), hint=f"{name}=True or {name}=False")
 
 
 def topk(x: Any, k: Any, dim: Any = None) -> Value:
@@ -398,7 +406,8 @@ def scan(
     `reverse`: from the end, where the later element comes first. So with it, the same function of (a, b) gives
     h[t] = a[t] h[t + 1] + b[t], which gradients of recurrences are, and discounted sums.
     """
-    return branches.combining(current("scan"), "scan", x, combine, identity, dim, {"reverse": True} if reverse else {})
+    more = {"reverse": True} if _switch("scan", "reverse", reverse) else {}
+    return branches.combining(current("scan"), "scan", x, combine, identity, dim, more)
 
 
 def broadcast(x: Any, *dims: Any) -> Value:

@@ -16,6 +16,7 @@ import numpy as np
 from generator.check import TARGETS
 from generator.draw import draw
 from generator.mistakes import mistaken, outcome
+from generator.planted import planted
 
 SECONDS = float(os.environ.get("WAVEDSL_FUZZ_SECONDS", "1"))
 SEED = int(os.environ.get("WAVEDSL_FUZZ_SEED", "0"))
@@ -36,3 +37,22 @@ def test_mistakes() -> None:
     assert not wrong, "\n\n".join(wrong)
     assert kinds["refused"] > 0
     print(f"seeds {SEED}:{seed}: {dict(kinds)}")
+
+
+def test_planted_mistakes() -> None:
+    """Statements that are wrong by themselves: the error is at their line, and says what is right."""
+    until, seed, refused, wrong = time.monotonic() + SECONDS, SEED, 0, []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while time.monotonic() < until:
+            program, target = draw(seed // 8), TARGETS[seed % len(TARGETS)]
+            made = planted(program, np.random.default_rng([2, seed]), target)
+            if made is not None:
+                found = outcome(program, made, target)
+                refused += found.kind == "refused"
+                if found.kind != "refused":
+                    wrong.append(f"seed {seed} on {target}, {made.what}: {found.kind}: {found.detail}")
+            seed += 1
+    assert not wrong, "\n\n".join(wrong)
+    assert refused > 0
+    print(f"seeds {SEED}:{seed}: {refused} refused")

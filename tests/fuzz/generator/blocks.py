@@ -31,7 +31,8 @@ class Blocks(State):
                 f"{dim}, start=wd.tile_start(M) - {self.one((0, 3, 20))}, stop=wd.tile_stop(M) + {self.one((0, 5, 40))}"
             )
         elif self.chance(0.04) and not self.hopperish():  # by a number of the call: no trips, some, or all
-            head = f"{dim}, {self.one(('start=flag * 16', 'stop=flag * 24', 'start=flag * 40, stop=flag * 8', 'stop=40'))}"
+            ends = ("start=flag * 16", "stop=flag * 24", "start=flag * 40, stop=flag * 8", "stop=40")
+            head = f"{dim}, {self.one(ends)}"
         outer_scope, outer_body = self.scope, self.body
         before: list[tuple[str, Type, str]] = []
         carried: list[tuple[str, Type, str]] = []

@@ -55,11 +55,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Mistaken:
-    """A kernel's source with one mistake; `given` changes its arguments."""
+    """A kernel's source with one mistake; `given` changes its arguments; `line`: where it has to be found."""
 
     what: str
     source: str
     given: Callable[[list[Any]], list[Any]] | None = None
+    line: int = 0
 
 
 def mistaken(program: Program, rng: np.random.Generator, target: str = "") -> Mistaken:
@@ -222,6 +223,8 @@ def outcome(program: Program, wrong: Mistaken, target: str) -> Outcome:
     said = []
     try:
         exec(code, space)
+        if wrong.line:
+            return _at_line(wrong.line, space["drawn"])
     except Exception as error:
         return judged("define", error)
     if "drawn" not in space:
@@ -236,6 +239,20 @@ def outcome(program: Program, wrong: Mistaken, target: str) -> Outcome:
                 return found
             said.append(found)
     return said[0] if said else Outcome("taken")
+
+
+def _at_line(line: int, kernel: Any) -> Outcome:
+    """What tracing says of a statement that is wrong by itself."""
+    try:
+        kernel.trace()
+    except wd.WaveError as error:
+        place = error.location
+        if not isinstance(place, Loc) or place.file != FILE or place.line != line:
+            return Outcome("other line", str(error))
+        return Outcome("refused" if error.hint else "no help", str(error))
+    except Exception as error:
+        return Outcome(type(error).__name__, traceback.format_exc(limit=-3))
+    return Outcome("not found", "the kernel was traced")
 
 
 def judged(step: str, error: Exception) -> Outcome:

@@ -146,7 +146,7 @@ def _write_operand(program: Program, write: Do, which: int) -> bool:
             return False
         write.text = re.sub(rf"\b{value}\b", operands[which], write.text)
         return True
-    found = re.match(r"wd\.write\(.*?(v\d+).*?, (a\d+)", write.text)
+    found = re.match(r"wd\.write\(.*?(v\d+).*?, (a\d+|bins\d+)", write.text)
     if not found:
         return False
     value, name = found.groups()

@@ -361,7 +361,8 @@ class State:
         if dtype in PACKED:
             array = self.array(self.batched(dims), dtype, -8, 7, self.one(("SHARED", "GLOBAL", None, None)))
             array.spread = "plain"
-            return self.value_of(array.name, tuple(d for d in array.dims if d != "B"), dtype, 15 if dtype == "u4" else 8)
+            high = 15 if dtype == "u4" else 8
+            return self.value_of(array.name, tuple(d for d in array.dims if d != "B"), dtype, high)
         if dtype in VALUES and self.even(dims[-1]) and self.chance(0.08):
             return self.nibbles(dims, dtype)
         if self.chance(0.1):
