@@ -2,10 +2,14 @@
 
 In: a `Lowering` and its `Strategy`. The reads that matrix instructions take from shared memory are gathered in rings.
 With a copying warpgroup the kernel's body is written twice: one thread of that warpgroup walks the regions and fills
-the rings in the order in which the reads stand, all other waves walk them as if the rings were full. Without it one
-thread of the first wave fills a slot as soon as it has been given back (`ring_loops`).
+the rings, all other waves walk them as if the rings were full. Without it one thread of the first wave fills a slot as
+soon as it has been given back (`ring_loops`).
 
-Invariant: both walks meet the rings in the same order and as often, so slots and parities agree.
+Rings are filled in the order in which the reads stand, but for what is given back later than others: then those come
+first whose slots are free (`rings_behind`, `rings_of_second_products`).
+
+Invariants: both walks meet each ring as often, so slots and parities agree. No slot that the copying thread waits for is
+given back only behind a read of what that thread fills later.
 """
 
 from __future__ import annotations
@@ -47,9 +51,9 @@ from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 ENOUGH_SLOTS = 3
 """Slots of a ring with which copies run far enough ahead of large tiles."""
 AHEAD_SLOTS = 6
-"""Slots of a loop's rings of which one is worth less than a second slot of what a tile has once. By the replay, attention
-of 2048 keys: 192 x 128 (three warpgroups) full 786670 clocks with 5 slots and one tile, 865415 with 4 and two; 192 x 96
-causal 532390 with 7 and one, 518371 with 6 and two."""
+"""Slots of a loop's rings beyond which one is worth less than a second slot of what a tile has once. By the replay,
+attention of 2048 keys: 192 x 128 (three warpgroups) full 786670 clocks with 5 slots and one tile, 865415 with 4 and
+two; 192 x 96 causal 532390 with 7 and one, 518371 with 6 and two."""
 FEW_TRIPS = 8
 """Trips of a tile below which a slot is worth more than buffers: copies for the next tile run on while results leave.
 H200, 8192 x 8192 in tiles of 128 x 256 x 64, 3 slots and buffers for all panels against 4 slots: 75.6 and 67.3 us with
@@ -309,7 +313,8 @@ def _third_slots(low: Lowering, rings: Sequence[Ring], stages: int) -> bool:
 def _in_both(low: Lowering, ring: Ring) -> bool:
     """Whether products of a trip that need another product of it read a ring, and such that need none."""
     users, second = low.users(), _second(ring.region)
-    return len({second[u.id] for n in ring.members for u in users.get(n.id, ()) if u.op == "mma" and u.id in second}) > 1
+    readers = [u for n in ring.members for u in users.get(n.id, ()) if u.op == "mma" and u.id in second]
+    return len({second[u.id] for u in readers}) > 1
 
 
 def _second(body: Region) -> dict[int, bool]:
@@ -339,8 +344,8 @@ def _two_tiles(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
 
 
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
-    """How often a ring is used: once a tile outside loops, `unknown` where a run-time extent decides, or where a copying
-    warpgroup goes on to the next of several tiles."""
+    """How often a ring is used: once a tile outside loops, `unknown` where a run-time extent decides, or where a
+    copying warpgroup goes on to the next of several tiles."""
     if ring.region.dim is None:
         return ring.tiles
     if low.strategy.specialize and low.strategy.order is not None:

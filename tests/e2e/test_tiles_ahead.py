@@ -48,7 +48,8 @@ def role(compiled: wd.CompiledKernel, which: int) -> list[str]:
 def copied(compiled: wd.CompiledKernel) -> str:
     """Of whose tensor map each bulk copy of keys and values is, in the order of the text."""
     names = dict(re.findall(r"mov\.b64 +(%rd\d+), param_([kv]);", compiled.asm))
-    maps = {new: names[old] for new, old in re.findall(r"cvta\.param\.u64 +(%rd\d+), (%rd\d+);", compiled.asm) if old in names}
+    pairs = re.findall(r"cvta\.param\.u64 +(%rd\d+), (%rd\d+);", compiled.asm)
+    maps = {new: names[old] for new, old in pairs if old in names}
     found = re.findall(r"cp\.async\.bulk\.tensor\S+ \[[^\]]+\], \[(%rd\d+),", compiled.asm)
     return "".join(maps[x] for x in found if x in maps)
 
