@@ -208,7 +208,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     ahead = Ahead(low, pieces)
     b, buffers = low.b, outlet.buffers
     # All panels at once where each has a buffer, else half of the buffers at a time, so that the others may be read.
-    run = len(panels) if len(panels) <= buffers else buffers // 2
+    run = len(panels) if len(panels) <= buffers else max(1, buffers // 2)
     groups = buffers // run
     for start in range(0, len(panels), run):
         batch = panels[start : start + run]

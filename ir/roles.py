@@ -2,10 +2,14 @@
 
 In: a `Lowering` and its `Strategy`. The reads that matrix instructions take from shared memory are gathered in rings.
 With a copying warpgroup the kernel's body is written twice: one thread of that warpgroup walks the regions and fills
-the rings in the order in which the reads stand, all other waves walk them as if the rings were full. Without it one
-thread of the first wave fills a slot as soon as it has been given back (`ring_loops`).
+the rings, all other waves walk them as if the rings were full. Without it one thread of the first wave fills a slot as
+soon as it has been given back (`ring_loops`).
 
-Invariant: both walks meet the rings in the same order and as often, so slots and parities agree.
+Rings are filled in the order in which the reads stand, but for what is given back later than others: then those come
+first whose slots are free (`rings_behind`, `rings_of_second_products`).
+
+Invariants: both walks meet each ring as often, so slots and parities agree. No slot that the copying thread waits for is
+given back only behind a read of what that thread fills later.
 """
 
 from __future__ import annotations
@@ -46,6 +50,10 @@ from wavedsl.ir.workgroup_tiles import set_coordinates, tile_counts
 
 ENOUGH_SLOTS = 3
 """Slots of a ring with which copies run far enough ahead of large tiles."""
+AHEAD_SLOTS = 6
+"""Slots of a loop's rings beyond which one is worth less than a second slot of what a tile has once. By the replay,
+attention of 2048 keys: 192 x 128 (three warpgroups) full 786670 clocks with 5 slots and one tile, 865415 with 4 and
+two; 192 x 96 causal 532390 with 7 and one, 518371 with 6 and two."""
 FEW_TRIPS = 8
 """Trips of a tile below which a slot is worth more than buffers: copies for the next tile run on while results leave.
 H200, 8192 x 8192 in tiles of 128 x 256 x 64, 3 slots and buffers for all panels against 4 slots: 75.6 and 67.3 us with
@@ -238,6 +246,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
         stages = _depth(low, rings, wanted)
     low.outlets = {o.node.id: o for o in outlets}
     used = _two_tiles(low, rings, stages)
+    if _third_slots(low, rings, stages):
+        used = _set_depth(low, rings, stages)
     for ring in rings:
         for n in ring.members:
             low.staged[n.id] = _planned(low, n, ring.slots)
@@ -280,15 +290,50 @@ def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet]
     return _depth(low, rings, wanted)
 
 
+def _third_slots(low: Lowering, rings: Sequence[Ring], stages: int) -> bool:
+    """Give rings of two slots that products of both stages of a loop read (Q of attention's gradients: scores of the
+    next block, dK of this one) a third one. They are given back a trip later than others: with two slots the next copy
+    begins when what it brings is wanted. Results have half of their buffers where that makes the room."""
+    late = [ring for ring in rings if ring.slots == 2 and ring.region.dim is not None and _in_both(low, ring)]
+    if stages != 2 or low.choices.stages is not None or not low.strategy.specialize or not late:
+        return False
+    outlets = list(low.outlets.values())
+    given = outlets[0].buffers if outlets else 0
+    for more, buffers in ((1, given), (1, given // 2), (0, given)):
+        for ring in late:
+            ring.more = more
+        if buffers and buffers != outlets[0].buffers:
+            low.shared_top = outlets[0].offset
+            reserve_outlets(low, outlets, buffers)
+        if (buffers or not given) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
+            return more == 1
+    return False
+
+
+def _in_both(low: Lowering, ring: Ring) -> bool:
+    """Whether products of a trip that need another product of it read a ring, and such that need none."""
+    users, second = low.users(), _second(ring.region)
+    readers = [u for n in ring.members for u in users.get(n.id, ()) if u.op == "mma" and u.id in second]
+    return len({second[u.id] for u in readers}) > 1
+
+
+def _second(body: Region) -> dict[int, bool]:
+    """Nodes of a loop: whether they are made of a product of their trip."""
+    found: dict[int, bool] = {}
+    for n in body.nodes:
+        found[n.id] = any(x.op == "mma" or found[x.id] for x in n.inputs if x.id in found)
+    return found
+
+
 def _two_tiles(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
     """Give rings their slots, those of regions that are no loops a second one where the copying warpgroup goes on to
-    the next of several tiles, and loops keep all of theirs or ENOUGH_SLOTS: what a tile has once then comes while the
+    the next of several tiles, and loops keep all of theirs or AHEAD_SLOTS: what a tile has once then comes while the
     tile before is computed. The bytes of shared memory that takes, all told."""
     outside = [ring for ring in rings if ring.region.dim is None]
     if low.strategy.specialize and low.strategy.order is not None and len(outside) < len(rings):
         for ring in outside:
             ring.tiles = 2
-        least = stages if low.choices.stages is not None else min(stages, ENOUGH_SLOTS)
+        least = stages if low.choices.stages is not None else min(stages, AHEAD_SLOTS)
         for fewer in range(stages, least - 1, -1):
             used = _set_depth(low, rings, fewer)
             if used <= low.target.shared_bytes:
@@ -311,7 +356,7 @@ def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
 def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
     """Give rings that many slots, no more than they have uses; the bytes of shared memory that takes, all told."""
     for ring in rings:
-        ring.slots = max(1, min(stages, _trips(low, ring, stages)))
+        ring.slots = max(1, min(stages + ring.more, _trips(low, ring, stages + ring.more)))
     return low.shared_top + sum(_bytes(low, ring) for ring in rings)
 
 
@@ -590,10 +635,7 @@ def rings_of_second_products(low: Lowering, body: Region) -> list[Ring]:
     needed = walked(low)
     if any(n.op == "iterate" or n.id in needed for n in body.nodes):
         return []
-    inside, users = {n.id for n in body.nodes}, low.users()
-    made_of: dict[int, bool] = {}  # whether a value of the trip is made of a product of the trip
-    for n in body.nodes:
-        made_of[n.id] = any(x.op == "mma" or made_of[x.id] for x in n.inputs if x.id in inside)
+    inside, users, made_of = {n.id for n in body.nodes}, low.users(), _second(body)
 
     def readers(ring: Ring) -> list[Node]:
         return [u for n in ring.members for u in users.get(n.id, ())]
