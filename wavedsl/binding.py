@@ -405,6 +405,7 @@ def _require(name: str, parameters: Any, symbols: Any, result: Any, subs: Any, n
                     wanted.setdefault(s, p)
     for s in symbols:
         wanted.setdefault(s, None)
+    missing = [s for s, owner in wanted.items() if owner is not None and s not in result]
     for s, owner in wanted.items():
         if s in result:
             if isinstance(result[s], AddressSpace):
@@ -414,10 +415,13 @@ def _require(name: str, parameters: Any, symbols: Any, result: Any, subs: Any, n
                     hint="an address space comes last, before the dtype",
                 )
             continue
-        where = f" (in argument {owner.name})" if owner is not None else ""
-        how = f"subs={{{s}: …}}, dynamic=({s},)" if owner is not None else f"subs={{{s}: …}}"
+        lacking = missing if owner is not None else [s]
+        where = f" (in argument {owner.name})" if owner is not None and len(lacking) == 1 else ""
+        how = "subs={" + ", ".join(f"{x}: …" for x in lacking) + "}"
+        if owner is not None:
+            how += f", dynamic=({names(lacking)}{',' if len(lacking) == 1 else ''})"
         raise ConstraintError(
-            f"{name}: {s} has no value{where}",
+            f"{name}: {names(lacking)} {'has' if len(lacking) == 1 else 'have'} no value{where}",
             owner.loc if owner is not None else None,
             hint=f"bind it: {how}" + (", or pass arrays" if no_arrays and owner is not None else ""),
         )
