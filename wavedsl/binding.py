@@ -160,7 +160,8 @@ def check_array(
         raise LaunchError(
             f"{kernel}: argument {p.name} is {_kind(array)}, not an array",
             p.loc,
-            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})",
+            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})"
+            + (", or make a kernel without it, where its annotation is None" if array is None else ""),
         )
     if isinstance(array, np.ndarray) and type(array) is not np.ndarray:
         from wavedsl.ir.array_info import MASKED, is_masked

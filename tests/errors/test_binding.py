@@ -82,8 +82,9 @@ def test_dtype(gemm: wd.Kernel) -> None:
 
 def test_not_an_array(gemm: wd.Kernel) -> None:
     a, b, _ = _arrays()
-    with pytest.raises(wd.LaunchError, match="argument c is None, not an array"):
+    with pytest.raises(wd.LaunchError, match="argument c is None, not an array") as raised:
         gemm.evaluate(a, b, None)
+    assert "make a kernel without it, where its annotation is None" in raised.value.hint
 
 
 def test_scalar_kind(gemm: wd.Kernel) -> None:
