@@ -74,6 +74,11 @@ def _bfe(op: Op, a: Array) -> Array:
     return ((_unsigned(a) << np.uint32(up)) >> np.uint32(down)).view(np.int32)
 
 
+def _funnel(hi: Array, lo: Array, s: Array) -> Array:
+    both = _unsigned(hi).astype(np.uint64) << np.uint64(32) | _unsigned(lo)
+    return (both >> (s & 31).astype(np.uint64)).astype(np.uint32).view(np.int32)
+
+
 def _digits(a: Array) -> Array:
     """Bits of 32-bit integers, the highest first, along a new last axis."""
     return np.unpackbits(np.ascontiguousarray(a)[..., None].view(np.uint8)[..., ::-1], axis=-1)
@@ -218,6 +223,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "clz": lambda a: _zeros_first(_digits(a)),
     "ctz": lambda a: _zeros_first(_digits(a)[..., ::-1]),
     "brev": _brev,
+    "funnel": _funnel,
     "min_s": np.minimum,
     "max_s": np.maximum,
     "min_u": _by_unsigned(np.minimum),
