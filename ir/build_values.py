@@ -325,6 +325,10 @@ class Values(Core):
     def ftrunc(self, a: Value) -> Value:
         return self._pure("ftrunc", (a,), a.type)
 
+    def ldexp(self, a: Value, n: Operand) -> Value:
+        """a * 2 ** n of an f64, rounded once: an instruction of AMD's."""
+        return self._pure("ldexp", (a, self._i32(n)), a.type)
+
     def exp2(self, a: Value) -> Value:
         return self._pure("exp2", (a,), a.type)
 

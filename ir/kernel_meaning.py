@@ -251,6 +251,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "fceil": np.ceil,
     "frint": np.rint,
     "ftrunc": np.trunc,
+    "ldexp": np.ldexp,
     "exp2": np.exp2,
     "log2": np.log2,
     "rcp": lambda a: (1 / a).astype(a.dtype),
@@ -313,6 +314,6 @@ CHEAP: dict[str, Callable[..., Array]] = {
     name: _without_op(f)
     for name, f in PLAIN.items()
     if name[0] != "f"
-    and name not in ("exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
+    and name not in ("ldexp", "exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
 } | {"cmp": _cmp, "bfe": _bfe, "cvt": _cvt}
 """Meaning of the integer and predicate ops: `(op, operands) → result`."""

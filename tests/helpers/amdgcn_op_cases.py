@@ -253,6 +253,9 @@ def _funnel(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     return ((_u(x).astype(U64) << U64(32) | _u(y)) >> (_u(z) & 31).astype(U64)).astype(U32)
 
 
+case(
+    "ldexp", "f64 i32", "f64", lambda b, x, n: b.ldexp(x, b.ashr(n, 22)), lambda x, n: np.ldexp(x, n >> 22)
+)
 case("funnel", "i32 i32 i32", "i32", lambda b, x, y, z: b.funnel(x, y, z), _funnel)
 case("funnel by 9", "i32", "i32", lambda b, x: b.funnel(x, x, 9), lambda x: _funnel(x, x, np.full_like(x, 9)))
 _scalar_case("funnel", 3, lambda b, x, y, z: b.funnel(x, y, z), _funnel)
