@@ -18,8 +18,10 @@ import numpy as np
 import units
 from gemm_kernels import Config, Form
 from on_gpu import Space, Work, error_of
+from wavedsl.runtime.launch import target_of
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))  # last: it has a copy.py, as the library has
 BF16, F16 = Form(wd.bf16), Form(wd.f16, out=wd.f16)
@@ -91,9 +93,11 @@ CHECKS = (
 )  # fmt: skip
 
 
-def default_config(form: Form) -> Config:
-    """Tiles that every form has: two warpgroups on a chip that has them."""
-    return Config(128, 128, 128 * 8 // max(8, form.dtype.bits if form.dtype.name != "tf32" else 32), 64, 128)
+def default_config(form: Form, target: str = "sm_90a") -> Config:
+    """Tiles that every form has: two warpgroups on a chip that has them, and four waves elsewhere (in each lane of
+    two waves of 32 there would be 256 sums)."""
+    wave_n = 128 if get_target(target).warpgroups_multiply(wd.tf32 if form.precision else form.dtype) else 64
+    return Config(128, 128, 128 * 8 // max(8, form.dtype.bits if form.dtype.name != "tf32" else 32), 64, wave_n)
 
 
 def allowed_of(form: Form, want: Any, size: Any, k: int) -> Any:
@@ -143,7 +147,7 @@ def made(space: Space, check: Check, size: tuple[int, int, int]) -> Made:
         c, before = space.array((m, n), form.out)
     more = [space.array(shape, dtype) for shape, dtype in kernels.extras(form, m, n)]
     if not check.strategy:
-        kernel = kernels.product(form, check.config or default_config(form))
+        kernel = kernels.product(form, check.config or default_config(form, target_of({"a": a})))
         arguments = [a, b, *(array for array, _ in more), c, *kernels.scalars(form)]
         values = [values for _, values in more] if before is None else [before]
         return Made([(kernel, arguments)] * check.times, c, lambda: repeated(form, x, y, values, check.times))

@@ -543,30 +543,33 @@ def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -
 
 
 def store_value(
-    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None,
-    before: Callable[[], None] | None = None,
-) -> None:  # fmt: skip
-    """Write every element of a fragment; `before` is called before each store (of `store_groups`)."""
-    dtype = value.dtype
-    width, _ = vector_elements(access.info, access.layout, access.plans)
-    per = per_register(dtype)
+    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None
+) -> None:
+    """Write every element of a fragment."""
     for group in store_groups(access):
-        if before is not None:
-            before()
-        voff, soff, mask = access.operands(access.layout.coords(group[0]))
-        size = width * access.info.elsize
-        high = False
-        if size >= 4:
-            data = [value.word(b, e // per) for e in group[::per]]
-            if any(group[i] % per != i % per for i in range(len(group))):
-                data = gather_words(b, value, group)
-            packed = b.vec(*data) if len(data) > 1 else data[0]
-        else:
-            packed, high = sub_word(b, value, group)
-        b.store_global(
-            access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True,
-            cache=cache,
-        )  # fmt: skip
+        store_group(b, access, value, group, guard, cache)
+
+
+def store_group(
+    b: Builder, access: GlobalAccess, value: Fragment, group: Sequence[int], guard: Value | None, cache: str | None
+) -> None:
+    """Write the elements of one store."""
+    width, _ = vector_elements(access.info, access.layout, access.plans)
+    per = per_register(value.dtype)
+    voff, soff, mask = access.operands(access.layout.coords(group[0]))
+    size = width * access.info.elsize
+    high = False
+    if size >= 4:
+        data = [value.word(b, e // per) for e in group[::per]]
+        if any(group[i] % per != i % per for i in range(len(group))):
+            data = gather_words(b, value, group)
+        packed = b.vec(*data) if len(data) > 1 else data[0]
+    else:
+        packed, high = sub_word(b, value, group)
+    b.store_global(
+        access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True,
+        cache=cache,
+    )  # fmt: skip
 
 
 def store_groups(access: GlobalAccess) -> Sequence[tuple[int, ...]]:

@@ -154,9 +154,10 @@ def panel_count(low: Lowering, outlet: Outlet) -> int:
 
 
 def reserve(low: Lowering, outlets: list[Outlet], buffers: int = BUFFERS) -> None:
-    """Buffers in shared memory, so many for each wave; all writes use the same."""
+    """Buffers in shared memory, so many for each wave, no more than there are panels; all writes use the same."""
     if not outlets:
         return
+    buffers = min(buffers, sum(panel_count(low, o) for o in outlets))
     low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
     most = max(o.tile.place.bytes for o in outlets)
     for o in outlets:

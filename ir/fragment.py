@@ -71,6 +71,9 @@ class Fragment:
     def touch(self, index: int) -> None:
         """One element will be asked for soon: what it is loaded from may be started."""
 
+    def compute_together(self, elements: Sequence[int]) -> None:
+        """Some elements will be asked for next: what computes them may do so operation by operation."""
+
 
 class OnDemand(Fragment):
     """A value whose registers are made one by one, by `word`, where somebody asks for them."""
@@ -130,6 +133,15 @@ class Lazy(OnDemand):
             self.touched.add(index)
             for source, elements in self.sources:
                 source.touch(elements[index])
+
+    def compute_together(self, elements: Sequence[int]) -> None:
+        todo = [i for i in elements if i not in self.elements]
+        if not todo:
+            return
+        for source, own in self.sources:
+            source.compute_together([own[i] for i in todo])
+        for i in todo:
+            self._computed(i)
 
 
 def chunk_elements(layout: Layout, dtype: DType) -> int:

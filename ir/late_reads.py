@@ -26,7 +26,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.product_stages import register_room
 from wavedsl.ir.register_file import ADDRESSES
 from wavedsl.ir.steps import Context, Step
-from wavedsl.ir.views import is_tile
+from wavedsl.ir.views import is_tile, same_place
 
 FREE = 80
 """Registers that stay free of sums and loads: addresses, slots, and what a few elements take on their way."""
@@ -36,6 +36,11 @@ DEALT = 16
 """As many where results are stored in branches: the numbers of tiles and trips that decide about them."""
 LEAST = 8
 """Registers that loads may hold even where there is less room."""
+
+FLYING = 32
+"""Registers of loads on their way where long values go element by element: eight of 16 bytes, 128 KB of a compute
+unit with 16 waves, which is more than memory's latency times a unit's share of its rate. A quarter of a lane's where it
+has fewer than four times as many: the others hold what is computed of them."""
 
 
 def is_late(low: Lowering, n: Node) -> bool:
@@ -77,7 +82,8 @@ def _can_be_late(low: Lowering, n: Node) -> bool:
         if ROWS[x.op].effect and x.op not in ("write", "iterate"):
             return False
         if x.op == "write" and x.attrs["memory"] == n.attrs["memory"] and stored_over(low, n) is not x:
-            return False
+            if not low.streams or same_place(n, x):
+                return False
     users = low.users()
     work, seen = [n], {n.id}
     while work:
@@ -161,6 +167,8 @@ class Ahead:
         self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
         if low.row_registers:
             self.most = _beside_row(low)
+        elif low.streams:
+            self.most = min(FLYING, wave_registers(low) // 4)
         self.words: list[int] = []
         """Registers that were loaded for each store whose loads have been started."""
         self.flying = 0

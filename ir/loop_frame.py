@@ -77,9 +77,10 @@ class LoopFrame:
         """End of a trip of `loop`: what the next has for `inits`."""
         loop.yield_([*values, *ring_states(moving)])
 
-    def unless_empty(self, play: Callable[[], list[Value]]) -> list[Value]:
-        """What `play` leaves in the carried values; it is skipped whole where there is no trip."""
-        return unless_empty(self.low, self.region, self.trips, self.carried, play)
+    def unless_empty(self, play: Callable[[], list[Value]], otherwise: Callable[[], Any] | None = None) -> list[Value]:
+        """What `play` leaves in the carried values; it is skipped whole where there is no trip, and `otherwise` is
+        done."""
+        return unless_empty(self.low, self.region, self.trips, self.carried, play, otherwise)
 
 
 __all__ = ["LoopFrame"]

@@ -86,7 +86,13 @@ def emit_reduction(
         return Lazy(layout, n.dtype, lambda i: value.element(b, columns[i]), b, [(value, columns)])
     # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements.
     two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32
-    cells = _joined_cells(low, n, value.layout, lambda i: how.load(value, i), how, inside, two, n.id in low.late_sums)
+
+    def load(i: int) -> Cell:
+        if low.target.packed_f32 and i % 2 == 0:
+            value.compute_together(range(i, min(i + 2, value.layout.elements_per_lane)))
+        return how.load(value, i)
+
+    cells = _joined_cells(low, n, value.layout, load, how, inside, two, n.id in low.late_sums)
     reduced = value.layout.project(d)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_groups, store_value, total
+from wavedsl.ir.access import GlobalAccess, below, lane_coordinate, store_value, total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.bulk_store import emit_outlet
 from wavedsl.ir.derived_layout import project_to, same_layout
@@ -25,7 +25,7 @@ from wavedsl.ir.fragment import (
 from wavedsl.ir.graph import Node, ValueType
 from wavedsl.ir.kernel_ir import B32, Value
 from wavedsl.ir.late_numbers import is_late_number
-from wavedsl.ir.late_reads import Ahead
+from wavedsl.ir.late_stores import LateStore, store_late
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
@@ -284,9 +284,10 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
         layout = value.layout
     access = GlobalAccess(b, info, layout, position, plans, low.target, extents, strides, store=True, limits=limits)
     guard = both(b, one_writer(low, info.names), inside)
-    late = low.computes_late(low.region_of(n))
-    before = Ahead(low, [(value, g) for g in store_groups(access)]).next if late else None
-    store_value(b, access, value, guard, n.attrs.get("cache"), before)
+    if low.computes_late(low.region_of(n)):
+        store_late(low, LateStore(n, access, value, guard))
+    else:
+        store_value(b, access, value, guard, n.attrs.get("cache"))
 
 
 def one_writer(low: Lowering, dims: Sequence[str]) -> Value | None:

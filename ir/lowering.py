@@ -24,7 +24,16 @@ from wavedsl.ir.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region
 from wavedsl.ir.infer import Inference
 from wavedsl.ir.kernel_ir import I32, I64, Kernel, Value
-from wavedsl.ir.late_regions import ROW_REGISTERS, late_regions, results_are_many, row_registers
+from wavedsl.ir.late_regions import (
+    LONG_VALUES,
+    ROWS_HELD,
+    STREAMED,
+    late_regions,
+    long_for,
+    results_are_many,
+    row_registers,
+    streams,
+)
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lowering_notes import Notes
@@ -32,6 +41,7 @@ from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
+from wavedsl.ir.register_file import wave_room
 from wavedsl.ir.repeated import Repeated
 from wavedsl.ir.run_time_strides import counted, narrow_stride
 from wavedsl.ir.staged import Staged
@@ -101,10 +111,14 @@ class Lowering:
         """Per read, element → (load, position in it)."""
         self.matrix_uses = inference.matrix_uses()
         """Reads that matrix instructions take from shared memory themselves."""
-        self.row_registers = row_registers(graph, inference)
+        long = long_for(wave_room(target, partition.waves))
+        self.row_registers = row_registers(graph, inference, long)
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
-        kernel.notes[ROW_REGISTERS] = self.row_registers
-        many = self.row_registers > 0 or results_are_many(graph, inference)
+        self.streams = streams(graph, inference, long)
+        """Whether long values go element by element from loads to stores."""
+        if self.streams or self.row_registers:
+            kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
+        many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
         self.made: dict[int, Any] = {}
@@ -130,6 +144,8 @@ class Lowering:
         self.outlets_used = 0
         self.outlets_waiting: list[Any] = []
         """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
+        self.stores_waiting: list[Any] = []
+        """The same of ordinary stores: `late_stores.LateStore`s."""
         self.late_words = 0
         """Registers of reads that were loaded as results are stored (`late_reads`)."""
         self.row_tiles: dict[int, Any] = {}
@@ -414,8 +430,12 @@ class Lowering:
         return out
 
     def uniform(self, n: Node, env: Env) -> Value:
-        """A single integer of the graph as a uniform i32."""
+        """A single integer of the graph as a uniform i32. One that bindings decide is needed in front of loops that
+        name it, too."""
         b = self.b
+        known = static_number(self.graph, n)
+        if known is not None and -(1 << 31) <= known < 1 << 31:
+            return b.i32(known)
         number = self.value(n, env).element(b, 0)
         number = number if number.uniform else b.readfirst(number, same=True)
         return b.trunc(number) if number.type is I64 else number
@@ -469,7 +489,7 @@ class Lowering:
         return got
 
     def computes_late(self, region: Region) -> bool:
-        """Whether what a region computes is computed as it is stored: results of products, or long rows, fill half of
+        """Whether what a region computes is computed as it is stored: results of products, or long values, fill half of
         the registers. So it is in the outermost region, behind its loops, and in branches behind products."""
         return id(region) in self._late_regions
 

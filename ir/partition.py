@@ -23,7 +23,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, Graph, Node, Region, ValueType, factors
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.product_waves import Share, other_ways
-from wavedsl.ir.row_waves import share_rows
+from wavedsl.ir.row_waves import check_rows, fewer_rows, share_rows
 from wavedsl.ir.symbols import DYNAMIC, scale_of, with_numbers
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
@@ -202,12 +202,17 @@ def cuts(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Iterato
 
 
 def _cut(
-    graph: Graph, resolved: ResolvedConstraints, target: Target, shares: Mapping[Any, Share], widen: bool
-) -> Partition:
+    graph: Graph, resolved: ResolvedConstraints, target: Target, shares: Mapping[Any, Share], widen: bool,
+    rows: Mapping[Any, int] | None = None,
+) -> Partition:  # fmt: skip
     """One partition. `shares`: what waves have of some dimensions instead of what suits the target; `widen`: whether
-    they may share rows that are long for one. Raises ConstraintError."""
+    they may share rows that are long for one; `rows`: tiles of workgroups instead of the user's. Raises
+    ConstraintError."""
+    rows = rows or {}
     matrix = _matrix(graph)
     tiles = _constrained(graph, resolved)
+    for d, tile in rows.items():
+        tiles.dims[d].tile = tiles.dims[d].wave = tiles.free[d] = tile
     dims, derived, free = tiles.dims, tiles.derived, tiles.free
     order = sorted(free, key=lambda d: (_rank(dims[d], resolved[d].turns), list(free).index(d)))
     limit = min(target.max_waves, target.max_threads // target.wave_size)
@@ -220,7 +225,14 @@ def _cut(
             order.append(d)
     widened = bool(shares)
     if not matrix and resolved.hardware.waves_per_block is None and widen:
-        widened = share_rows(graph, dims, order, {*tiles.fixed, *tiles.together, *derived}, limit, target)
+        kept = {*tiles.fixed, *tiles.together, *derived}
+        widened = share_rows(graph, dims, order, kept, limit, target)
+        bases = {base for base, _ in derived.values()}
+        vectors = {d for d in dims if resolved.vector(d) is not None}
+        long = fewer_rows(graph, dims, {*kept, *bases, *vectors}, target)
+        if long is not None:
+            return _cut(graph, resolved, target, shares, widen, {**rows, long: -(-dims[long].tile // 2)})
+        check_rows(graph, dims, target)
     for d in order:
         if dims[d].role == "whole" and dims[d].waves > 1:
             dims[d].role = "workgroup"  # one tile, of which each wave has a part

@@ -316,16 +316,17 @@ def shared_room(low: Lowering, region: Region) -> int:
 
 
 def invariant_reads(low: Lowering, region: Region) -> list[Node]:
-    """Reads of a loop body that give the same in every trip: of arrays without the loop's dimension that nothing in the
-    loop writes."""
+    """Reads of a loop body that give the same in every trip: of arrays, or parts of them, without the loop's dimension
+    that nothing in the loop writes."""
+    inside = {n.id for n in region_nodes(region)}
     written = {n.attrs["memory"] for n in region_nodes(region) if "memory" in n.attrs and ROWS[n.op].effect}
     return [
         n
         for n in region.nodes
         if n.op == "read"
-        and is_settled(low.graph, n)
         and n.attrs["memory"] not in written
-        and not low.moves_with([dim_name(d) for d in low.graph.argument(n.attrs["memory"]).dims], str(region.dim))
+        and is_settled(low.graph, n, inside)
+        and not low.moves_with([dim_name(d) for d in view_dims(low.graph, n)], str(region.dim))
     ]
 
 

@@ -72,19 +72,23 @@ def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
             users.setdefault(x.id, []).append((n, position))
     yielded = {y.id for region in graph.regions() for y in region.yields}
 
+    known: dict[int, set[Any]] = {}
+
     def along(user: Node, position: int) -> set[Any]:
         """Dimensions that products contract of what a use makes; None among them where it is used in another way."""
         if user.op == "mma" and position < 2:
             return {product_dims(user)[2]}
-        row = ROWS.get(user.op)
-        if row is None or row.index_rule != "same" or row.effect or user.id in yielded:
-            return {None}
-        return {k for u, i in users.get(user.id, ()) for k in along(u, i)}
+        if user.id not in known:
+            row = ROWS.get(user.op)
+            plain = row is not None and row.index_rule == "same" and not row.effect and user.id not in yielded
+            uses = users.get(user.id, ()) if plain else ()
+            known[user.id] = {k for u, i in uses for k in along(u, i)} if plain else {None}
+        return known[user.id]
 
     found: dict[Any, list[tuple[int, int]]] = {}
     for user, position in users.get(read.id, ()):
         ends = along(user, position)
-        if len(ends) == 1 and (k := ends.pop()) is not None:
+        if len(ends) == 1 and (k := next(iter(ends))) is not None:
             found.setdefault(k, []).append((user.id, position))
     return found
 

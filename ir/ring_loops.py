@@ -184,7 +184,7 @@ class Products:
         for n in done:
             for ring in self.rings(n):
                 if ring not in busy and ring not in self.late and ring not in self.given_back:
-                    self._give_back(ring)
+                    self.give_back(ring)
 
     def meet(self) -> None:
         """Before waves meet: what they may overwrite behind the barrier has been read."""
@@ -198,9 +198,10 @@ class Products:
             self.wait(len(self.new) - 1 - max(stay))
         for ring in mine:
             if ring not in self.late and ring not in self.given_back:
-                self._give_back(ring)
+                self.give_back(ring)
 
-    def _give_back(self, ring: Ring) -> None:
+    def give_back(self, ring: Ring) -> None:
+        """A slot that nothing in this run of the region reads any more."""
         self.given_back.append(ring)
         release(self.low, ring, self.crossing.get(ring))
 
@@ -244,7 +245,12 @@ def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: 
     if isinstance(stages, TripStages):
         low.strategy.why.setdefault("products", stages.why)
         low.strategy.overlapped = True
-        return frame.unless_empty(lambda: _staged_trips(frame, stages))
+        done = _done_behind_first(frame, stages)
+        results = frame.unless_empty(
+            lambda: _staged_trips(frame, stages, done), lambda: [release(low, ring) for ring in done]
+        )
+        low.products.given_back += done
+        return results
     if stages:
         low.strategy.why.setdefault("products", stages)
     ahead_of = operands_ahead(low, region, body, steps, frame.after) if not stages else ""
@@ -295,9 +301,33 @@ def _brought_before(low: Lowering, region: Region) -> list[Ring]:
     return [ring for ring in low.rings if id(ring) in read and all(ring.region is not r for r in regions)]
 
 
-def _staged_trips(frame: LoopFrame, stages: TripStages) -> list[Value]:
+def _done_in_loops(low: Lowering, region: Region) -> list[Ring]:
+    """Rings of a region that is no loop whose slot the next tile waits for and whose tiles only loops in it read: they
+    give it back as soon as the last of them has been left, before results are stored."""
+    if region.dim is not None or low.notes.order is None or not low.strategy.specialize:
+        return []
+    inside = {x.id for n in region.nodes if n.op == "iterate" for x in region_nodes(n.attrs["body"])}
+    users = low.users()
+    waited = [ring for ring in low.rings if ring.region is region and ring.slots == 1]
+    return [ring for ring in waited if all(u.id in inside for n in ring.members for u in users.get(n.id, ()))]
+
+
+def _done_behind_first(frame: LoopFrame, stages: TripStages) -> list[Ring]:
+    """Of these the ones that only products of a loop's first stage read: the second stage of the last iteration need
+    not have run."""
+    low = frame.low
+    assert low.products is not None
+    around = low.products.region
+    first = {frame.steps[i].node.id for i in stages.first if frame.steps[i].node is not None}
+    users = low.users()
+    rings = [ring for ring in _done_in_loops(low, around) if ring not in low.products.given_back]
+    return [ring for ring in rings if all(u.id in first for n in ring.members for u in users.get(n.id, ()))]
+
+
+def _staged_trips(frame: LoopFrame, stages: TripStages, done: Sequence[Ring]) -> list[Value]:
     """A loop of two stages: the first stage of the first iteration, trips that run the second stage of one iteration
-    beside the first of the next, the second stage of the last. There is a first iteration."""
+    beside the first of the next, the second stage of the last. There is a first iteration. `done`: rings of the region
+    around it that nobody reads behind the last first stage."""
     low, region, steps, carried, after = frame.low, frame.region, frame.steps, frame.carried, frame.after
     b = low.b
     rings = rings_inside(low, region)
@@ -342,6 +372,8 @@ def _staged_trips(frame: LoopFrame, stages: TripStages) -> list[Value]:
     if run.turns:
         run.turns = False
         _in_wave(low, 0, b.turn_take)  # the last turn that the other gave
+    for ring in done:
+        release(low, ring)
     final = dict(zip((k for k, _ in ahead), loop.results))
     two = second(loop.results[len(ahead) : len(carried)], loop.results[len(carried) : len(inits)])
     low.note(f"behind the loop over {region.dim}: the second stage of its last iteration")
@@ -508,6 +540,8 @@ def _trip(
     low.products = products = Products(low, frame.region, postponed, again)
     context = StageContext(env, iteration, None, 0)
     late = bool(asynchronous(low, frame.region)) and crowded(low, frame.region)
+    done = _done_in_loops(low, frame.region)
+    last = max((p for p, i in enumerate(body.order) if steps[i].loop), default=-1)
     for p, i in enumerate(body.order):
         if p in body.barriers:
             products.meet()
@@ -523,6 +557,10 @@ def _trip(
             b.copy_commit()
         if p == after[0] and after[1] is not None:
             after[1]()
+        if p == last:
+            for ring in done:
+                if ring not in products.given_back:
+                    products.give_back(ring)
     products.end(mine)
     low.products = outer
     for ring in mine:

@@ -45,6 +45,8 @@ class Ring:
     slots: int
     readers: int
     """Waves that give each slot back."""
+    tiles: int = 1
+    """Output tiles of which there is room for the members', where the region is no loop."""
     bars: int = 0
     own: int = -1
     """Byte of the barrier on which the filling thread waits for tiles that it mends; -1 where it never does."""

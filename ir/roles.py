@@ -10,7 +10,8 @@ Invariant: both walks meet the rings in the same order and as often, so slots an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from wavedsl.ir.lower_async import registers_wanted_behind
 from wavedsl.ir.lower_reads import direct_steps
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.open_regions import Loop
 from wavedsl.ir.plan_reads import invariant_reads
 from wavedsl.ir.rings import Ring, fill, initialise, map_of, reserve
 from wavedsl.ir.staged import Staged
@@ -140,7 +142,9 @@ def each_tile(
             ring.skip(low, scaled(b, uses(low, ring), team))
     with low.noted_loop("tiles"), b.for_(first, numbers, step, ring_states(moving), label="tile") as loop:
         set_states(moving, loop.carried)
-        number = loop.iv if order.uneven is None else dealt(b, loop.iv, earliest, single, numbers)
+        number = loop.iv
+        if order.uneven is not None:
+            number = dealt(b, number, earliest, single, numbers, order.uneven.back)
         set_coordinates(low, tile_numbers(b, order, number, counts, place))
         if teams > 1:
             take_turns(low, loop.iv, earliest, b.add(loop.iv, single), numbers)
@@ -233,7 +237,7 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
     low.outlets = {o.node.id: o for o in outlets}
-    used = _set_depth(low, rings, stages)
+    used = _two_tiles(low, rings, stages)
     for ring in rings:
         for n in ring.members:
             low.staged[n.id] = _planned(low, n, ring.slots)
@@ -276,11 +280,29 @@ def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet]
     return _depth(low, rings, wanted)
 
 
+def _two_tiles(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
+    """Give rings their slots, those of regions that are no loops a second one where the copying warpgroup goes on to
+    the next of several tiles, and loops keep all of theirs or ENOUGH_SLOTS: what a tile has once then comes while the
+    tile before is computed. The bytes of shared memory that takes, all told."""
+    outside = [ring for ring in rings if ring.region.dim is None]
+    if low.strategy.specialize and low.strategy.order is not None and len(outside) < len(rings):
+        for ring in outside:
+            ring.tiles = 2
+        least = stages if low.choices.stages is not None else min(stages, ENOUGH_SLOTS)
+        for fewer in range(stages, least - 1, -1):
+            used = _set_depth(low, rings, fewer)
+            if used <= low.target.shared_bytes:
+                return used
+        for ring in outside:
+            ring.tiles = 1
+    return _set_depth(low, rings, stages)
+
+
 def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
-    """How often a ring is used: 1 outside loops, `unknown` where a run-time extent decides, or where a copying
+    """How often a ring is used: once a tile outside loops, `unknown` where a run-time extent decides, or where a copying
     warpgroup goes on to the next of several tiles."""
     if ring.region.dim is None:
-        return 1
+        return ring.tiles
     if low.strategy.specialize and low.strategy.order is not None:
         return unknown
     return low.plans[str(ring.region.dim)].trips or unknown
@@ -421,18 +443,27 @@ def walked(low: Lowering) -> set[int]:
     return found
 
 
-def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None:
-    """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs."""
-    filled: set[str] = set()
+def produce(
+    low: Lowering, region: Region, env: Env, iteration: Any = 0, behind: Callable[[], None] | None = None,
+    but: Sequence[Ring] = (),
+) -> None:  # fmt: skip
+    """Fill the rings of a region's reads in their order, for one of its trips, and compute what that needs. `behind`:
+    something to emit behind the first ring; `but`: rings to leave out."""
+    later = {n.id: rings_behind(low, region, n) for n in region.nodes if n.op == "iterate"}
+    filled: set[str] = {ring.name for rings in (*later.values(), but) for ring in rings}
     needed = walked(low)
 
     def bring(n: Node, where: Any) -> None:
+        nonlocal behind
         ring = low.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
             with low.b.loc(n.loc):
                 fill(low, ring, where, env)
                 ring.advance(low)
+                if behind is not None:
+                    behind()
+                    behind = None
 
     for n in region.nodes:
         if n.id in needed:
@@ -448,7 +479,24 @@ def produce(low: Lowering, region: Region, env: Env, iteration: Any = 0) -> None
             bring(x, iteration)
         if inner:
             with low.b.loc(n.loc):
-                _produce_loop(low, n, inner, env, iteration)
+                _produce_loop(low, n, inner, env, iteration, later[n.id])
+
+
+def rings_behind(low: Lowering, region: Region, n: Node) -> list[Ring]:
+    """Rings of a region, each with one slot that the tile before may still have, which the loop `n` alone reads: they
+    are filled behind the first ring of its first trip, whose slots are free by then."""
+    body: Region = n.attrs["body"]
+    if low.notes.order is None or not low.strategy.specialize or region.dim is not None:
+        return []
+    if low.plans[str(body.dim)].trips == 1 or not any(low.ring_of.get(x.id) in _own(low, body) for x in body.nodes):
+        return []
+    inside, users = {x.id for x in region_nodes(body)}, low.users()
+    alone = [ring for ring in _own(low, region) if ring.slots == 1]
+    return [ring for ring in alone if all(u.id in inside for x in ring.members for u in users.get(x.id, ()))]
+
+
+def _own(low: Lowering, region: Region) -> list[Ring]:
+    return [ring for ring in low.rings if ring.region is region]
 
 
 def _compute(low: Lowering, n: Node, context: Context) -> None:
@@ -466,22 +514,96 @@ def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     return [ring for ring in low.rings if any(ring.region is r for r in regions)]
 
 
-def _produce_loop(low: Lowering, n: Node, inner: Sequence[Ring], env: Env, iteration: Any) -> None:
+def _produce_loop(
+    low: Lowering, n: Node, inner: Sequence[Ring], env: Env, iteration: Any, later: Sequence[Ring]
+) -> None:
+    """Fill the rings of a loop, and `later` ones of the region around it behind the first of these."""
     b, body = low.b, n.attrs["body"]
     first, trips = loop_range(low, n, str(body.dim), env)
+    outer = low.loop_dim, low.base
+
+    def fill_later() -> None:
+        inside, (low.loop_dim, low.base) = (low.loop_dim, low.base), outer
+        for ring in later:
+            fill(low, ring, iteration, env)
+        low.loop_dim, low.base = inside
+
+    def fill_later_if(exists: Value) -> None:
+        if later:
+            with b.if_(exists) as branch:
+                fill_later()
+                branch.yield_()
+
+    if isinstance(trips, int) and trips <= 1:
+        for ring in later:
+            fill(low, ring, iteration, env)
+            ring.advance(low)
+        later = ()
     with entered(low, body, iteration, first):
         if isinstance(trips, int) and trips <= 1:
             if trips:
                 produce(low, body, env, 0)
             return
-        states = ring_states(inner)
-        label = f"copy_{body.dim}"
-        least = 1 if isinstance(trips, int) else 0
-        with low.noted_loop(f"{body.dim}"), b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
-            set_states(inner, loop.carried)
-            produce(low, body, env, loop.iv)
-            loop.yield_(ring_states(inner))
-        set_states(inner, loop.results)
+        slow = rings_of_second_products(low, body)
+        if slow:
+            first_ones = [ring for ring in inner if ring not in slow]
+
+            def staggered() -> list[Value]:
+                produce(low, body, env, 0, fill_later, slow)
+                last = trips - 1 if isinstance(trips, int) else b.sub(trips, 1)
+                with _copies(low, body, last, inner) as loop:
+                    produce(low, body, env, b.add(loop.iv, 1), None, slow)
+                    produce(low, body, env, loop.iv, None, first_ones)
+                produce(low, body, env, last, None, first_ones)
+                return []
+
+            unless_empty(low, body, trips, (), staggered)
+        else:
+            with _copies(low, body, trips, inner) as loop:
+                produce(low, body, env, loop.iv, lambda: fill_later_if(b.cmp("eq", loop.iv, 0)))
+    if not isinstance(trips, int):
+        fill_later_if(b.cmp("sle", trips, 0))
+    for ring in later:
+        ring.advance(low)
+
+
+@contextmanager
+def _copies(low: Lowering, body: Region, trips: Any, rings: Sequence[Ring]) -> Iterator[Loop]:
+    """A loop of the thread that copies, which carries where it stands in rings."""
+    least = 1 if isinstance(trips, int) else 0
+    states, label = ring_states(rings), f"copy_{body.dim}"
+    with low.noted_loop(f"{body.dim}"), low.b.for_(0, trips, 1, states, label=label, min_trips=least) as loop:
+        set_states(rings, loop.carried)
+        yield loop
+        loop.yield_(ring_states(rings))
+    set_states(rings, loop.results)
+
+
+def rings_of_second_products(low: Lowering, body: Region) -> list[Ring]:
+    """Rings of a loop that only products read which need another product of their trip, where slots are few: they are
+    given back later than the others, which are therefore filled a trip ahead (K of the next block before V of this
+    one). The others must be given back in their own trip whatever of these is there: only lanes, or products whose
+    results the trip uses, may read them."""
+    rings = _own(low, body)
+    if not rings or min(ring.slots for ring in rings) < 2 or min(ring.slots for ring in rings) > ENOUGH_SLOTS:
+        return []
+    needed = walked(low)
+    if any(n.op == "iterate" or n.id in needed for n in body.nodes):
+        return []
+    inside, users = {n.id for n in body.nodes}, low.users()
+    made_of: dict[int, bool] = {}  # whether a value of the trip is made of a product of the trip
+    for n in body.nodes:
+        made_of[n.id] = any(x.op == "mma" or made_of[x.id] for x in n.inputs if x.id in inside)
+
+    def readers(ring: Ring) -> list[Node]:
+        return [u for n in ring.members for u in users.get(n.id, ())]
+
+    def used(n: Node) -> bool:
+        return n.op != "mma" or any(u.id in inside for u in users.get(n.id, ()))
+
+    second = [ring for ring in rings if all(u.op == "mma" and made_of.get(u.id, False) for u in readers(ring))]
+    others = [ring for ring in rings if ring not in second]
+    return second if others and all(used(u) for ring in others for u in readers(ring)) else []
 
 
 class entered:
@@ -519,10 +641,11 @@ def set_states(rings: Sequence[Ring], values: Sequence[Value]) -> None:
 
 
 def unless_empty(
-    low: Lowering, region: Region, trips: Any, carried: Sequence[tuple[Key, Value]], play: Callable[[], list[Value]]
-) -> list[Value]:
+    low: Lowering, region: Region, trips: Any, carried: Sequence[tuple[Key, Value]], play: Callable[[], list[Value]],
+    otherwise: Callable[[], Any] | None = None,
+) -> list[Value]:  # fmt: skip
     """What `play` leaves in a loop's carried values, for loops that must have a trip: one that may have none is skipped
-    whole, and its rings stay where they are."""
+    whole, its rings stay where they are, and `otherwise` is done."""
     if isinstance(trips, int):
         return play()
     b, rings = low.b, rings_inside(low, region)
@@ -531,6 +654,8 @@ def unless_empty(
         results = play()
         branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
     with branch.orelse():
+        if otherwise is not None:
+            otherwise()
         branch.yield_([*(v for _, v in carried), *before])
     set_states(rings, branch.results[len(carried) :])
     return list(branch.results[: len(carried)])

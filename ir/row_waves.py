@@ -5,6 +5,9 @@ Out: more waves, along the grid's dimensions first (they have nothing to tell ea
 the rows of what is large by several dimensions, until no lane has more than `LANE_WORDS` words of a value. Waves that
 share a row join their sums through shared memory, which is cheap beside registers that spill; a product's waves are
 chosen elsewhere (`partition.py`).
+
+Where a workgroup has no more waves, it gets fewer rows than the user says (`fewer_rows`), if nobody can tell: rows have
+nothing to do with each other.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.errors import RegisterPressureError
-from wavedsl.ir.graph import Graph, Node, ValueType
-from wavedsl.ir.ops import MADE_ANYWHERE
+from wavedsl.ir.graph import REGIONS, Graph, Node, ValueType
+from wavedsl.ir.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.target import Target
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ LEAST_VECTOR = 4
 """Elements of a row that each lane keeps at least: one load of 16 bytes of f32."""
 LEAST_ROWS = 8
 """Rows of a value of several dimensions that each wave keeps at least."""
+
+BY_PLACE = ("read", "write", "fill", "constant", "scalar", "size", "index", "random", "permute")
+"""Operations that give each row what it has whatever other rows there are, beside elementwise ones."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,7 @@ def share_rows(
     graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target
 ) -> bool:
     """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
-    `kept`: dimensions that stay as they are. `limit`: waves of a workgroup. Raises RegisterPressureError for a value
-    beyond a lane's registers."""
+    `kept`: dimensions that stay as they are. `limit`: waves of a workgroup."""
     lanes = target.wave_size
     types = list(_types(graph))
     held = {d for _, t in types for d in t.dims}
@@ -64,9 +69,41 @@ def share_rows(
         waves *= 2
         if d not in order:
             order.append(d)
+    return waves > given
+
+
+def fewer_rows(graph: Graph, dims: Mapping[Any, DimPlan], kept: Collection[Any], target: Target) -> Any:
+    """The dimension of which a workgroup should have half as many rows, because lanes have more than `LANE_WORDS` of a
+    value although waves share what they may; None where they do not, or something depends on how many there are.
+    `kept`: dimensions that stay as they are."""
+    widest = _widest(list(_types(graph)), dims, target.wave_size)
+    if widest is None or widest.words <= LANE_WORDS:
+        return None
+    together: set[Any] = set()
+    for n in graph.all_nodes():
+        row = ROWS[n.op]
+        if n.op in REGIONS or (row.effect and n.op != "write") or n.op in ("tile_start", "tile_stop"):
+            return None
+        if row.index_rule not in ("same", "lift") and n.op not in BY_PLACE:
+            together |= {n.attrs.get("dim"), *(d for x in n.inputs for d in set(x.dims) ^ set(_dims(n)))}
+    free = [
+        d for d in widest.type.dims
+        if d in dims and dims[d].axis is not None and dims[d].tile > 1 and d not in together and d not in kept
+    ]  # fmt: skip
+    return max(free, key=lambda d: dims[d].tile, default=None)
+
+
+def check_rows(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> None:
+    """Raise RegisterPressureError for a value beyond a lane's registers."""
+    widest = _widest(list(_types(graph)), dims, target.wave_size)
     if widest is not None and widest.words > target.registers:
         _refuse(widest, dims, target)
-    return waves > given
+
+
+def _dims(n: Node) -> tuple[Any, ...]:
+    """The dimensions of a node's value, or of its first."""
+    found = n.type[0] if isinstance(n.type, tuple) else n.type
+    return () if found is None else found.dims
 
 
 def _types(graph: Graph) -> Iterable[tuple[Node, ValueType]]:
@@ -138,4 +175,4 @@ def _cut(row: Any, widest: Widest, dims: Mapping[Any, DimPlan]) -> str:
     return f"give each workgroup a part: wd.WorkgroupConstraint({t.dims[0]}, 4, 0)"
 
 
-__all__ = ["LANE_WORDS", "share_rows"]
+__all__ = ["LANE_WORDS", "check_rows", "fewer_rows", "share_rows"]

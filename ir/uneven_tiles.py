@@ -6,18 +6,19 @@ None where trips do not depend on the tile.
 Each workgroup has a fixed share of the tiles. In the natural order shares differ: causal attention of 2048 queries in
 tiles of 128 gives one of 132 workgroups 1.26 times the mean (head size 128), or 1.7 times (256). So tiles come longest
 first, and are dealt forth and back: in every other round workgroup i takes what W - 1 - i would. Two rounds are then
-worth the same to each; the last round, which may be short, has the shortest tiles.
+worth the same to each; the last round, which may be short, has the shortest tiles. Whether the first round or the
+second goes back decides who has those, workgroups that had longer tiles than others in the round before, or shorter.
 
 Tiles of equal length differ along the other axes (heads, batches), and have operands of their own. `together` of those
 go through all lengths before the next ones begin, so that what they read stays in L2; the fewer, the less even. Both
-are weighed: the clocks of the largest share, and those of what comes from memory.
+are weighed: the clocks of the largest share, and those of what comes from memory, of which the fewer count little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 MOST_TILES = 1 << 16
 """Tiles up to which shares are counted one by one; with more of them they are even enough."""
+MOST_WHOLE = 16
+"""Numbers of tiles that fill whole rounds, up to which all are tried; of more some."""
+BESIDE = 0.03
+"""Part of the clocks of what comes from memory that counts although products take longer: it keeps memory and its
+power busy, and tiles of one length begin together. An assumption: it decides between orders that are as even as each
+other within a hundredth or two."""
 L2_SHARE = 0.5
 """Part of L2 that operands of tiles that go together may fill; the rest is for what else is on its way."""
 
@@ -37,14 +44,16 @@ L2_SHARE = 0.5
 @dataclass(frozen=True)
 class Uneven:
     """`last`: whether the last tile along the first grid axis is the longest, else the first is. `together`: tiles of
-    equal length, along the other axes, that go through all lengths together; None: all of them."""
+    equal length, along the other axes, that go through all lengths together; None: all of them. `back`: whether the
+    first round is dealt back and the second forth, not the other way round."""
 
     last: bool
     together: int | None = None
+    back: bool = False
 
     def describe(self) -> str:
         some = "all others" if self.together is None else f"{self.together} of the others"
-        return f"longest first, {some} together, dealt forth and back"
+        return f"longest first, {some} together, dealt {'back and forth' if self.back else 'forth and back'}"
 
     def numbers(self, b: Builder, number: Any, counts: Sequence[Any]) -> list[Any]:
         """The tile's number along each axis from its place in the order. `counts`: tiles along each, ints or values."""
@@ -63,12 +72,13 @@ class Uneven:
         return [along, b.urem(other, across), b.udiv(other, across)][: len(counts)]
 
 
-def dealt(b: Builder, number: Value, own: Any, workgroups: Any, numbers: Any) -> Value:
-    """The number that workgroup `own` takes where it would take `number` of so many `numbers` in equal steps."""
+def dealt(b: Builder, number: Value, own: Any, workgroups: Any, numbers: Any, back: bool = False) -> Value:
+    """The number that workgroup `own` takes where it would take `number` of so many `numbers` in equal steps; `back` as
+    in `Uneven`."""
     start = b.sub(number, own)
-    odd = b.cmp("ne", b.and_(b.udiv(start, workgroups), 1), 0)
+    other = b.cmp("eq" if back else "ne", b.and_(b.udiv(start, workgroups), 1), 0)
     whole = b.cmp("sle", b.add(start, workgroups), numbers)
-    mine = b.select(odd, b.select(whole, b.sub(b.sub(_value(b, workgroups), 1), own), own), own)
+    mine = b.select(other, b.select(whole, b.sub(b.sub(_value(b, workgroups), 1), own), own), own)
     return b.min_s(b.add(start, mine), b.sub(_value(b, numbers), 1))
 
 
@@ -124,25 +134,30 @@ class Work:
     rate: float
 
 
-def best_together(lengths: int, others: int, workgroups: int, work: Work) -> int | None:
-    """`Uneven.together` for `lengths` tiles along the first axis and `others` along the rest."""
+def best_dealing(lengths: int, others: int, workgroups: int, work: Work) -> tuple[int | None, bool]:
+    """`Uneven.together` and `Uneven.back` for `lengths` tiles along the first axis and `others` along the rest."""
     if lengths * others > MOST_TILES or not work.rate or others <= 1:
-        return None
+        return None, False
 
-    def clocks(g: int) -> float:
-        share = largest_share(lengths, others, workgroups, g) * work.clocks
+    def clocks(way: tuple[int, bool]) -> float:
+        g, back = way
+        share = largest_share(lengths, others, workgroups, g, back) * work.clocks
         once = others * work.bytes
         rounds = lengths * others / workgroups
         again = rounds * min(g, workgroups) * work.bytes / 2
-        return max(share, (once if g * work.bytes <= L2_SHARE * work.l2 else max(once, again)) / work.rate)
+        memory = (once if g * work.bytes <= L2_SHARE * work.l2 else max(once, again)) / work.rate
+        return max(share, memory) + BESIDE * min(share, memory)
 
-    best = min(sorted(set(_sizes(lengths, others, workgroups)), reverse=True), key=clocks)
-    return None if best >= others else best
+    sizes = sorted(set(_sizes(lengths, others, workgroups)), reverse=True)
+    best, back = min(((g, back) for g in sizes for back in (False, True)), key=clocks)
+    return None if best >= others else best, back
 
 
 def _sizes(lengths: int, others: int, workgroups: int) -> Iterator[int]:
-    """Numbers of tiles to take together: all, powers of two, and what fills pairs of rounds."""
+    """Numbers of tiles to take together: all, powers of two, what fills whole rounds, and pairs of rounds."""
     yield others
+    whole = workgroups // gcd(workgroups, lengths)
+    yield from range(whole, others, whole * -(-others // (whole * MOST_WHOLE)))
     size = 1
     while size < others:
         yield size
@@ -153,14 +168,14 @@ def _sizes(lengths: int, others: int, workgroups: int) -> Iterator[int]:
             yield size
 
 
-def largest_share(lengths: int, others: int, workgroups: int, together: int) -> float:
+def largest_share(lengths: int, others: int, workgroups: int, together: int, back: bool = False) -> float:
     """Work of the workgroup that has most, in longest tiles; a tile's is taken to grow evenly along the axis."""
     sizes = [min(together, others - at) for at in range(0, others, together)]
     falling = np.arange(lengths, 0, -1)
     tiles = np.concatenate([np.repeat(falling, size) for size in sizes])
     rounds = len(tiles) // workgroups
     whole = tiles[: rounds * workgroups].reshape(rounds, workgroups)
-    whole[1::2] = whole[1::2, ::-1].copy()
+    whole[not back :: 2] = whole[not back :: 2, ::-1].copy()
     shares = whole.sum(axis=0)
     rest = tiles[rounds * workgroups :]
     shares[: len(rest)] += rest
@@ -180,4 +195,4 @@ def uneven(
     known = [n for n in counts if n is not None]
     if len(known) < len(counts):
         return Uneven(last)
-    return Uneven(last, best_together(known[0], prod(known[1:]), workgroups, work()))
+    return Uneven(last, *best_dealing(known[0], prod(known[1:]), workgroups, work()))

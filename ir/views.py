@@ -13,6 +13,7 @@ moved   a dimension of the value from another start: `index(M) + start`, also on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,10 +164,38 @@ def is_tile(graph: Graph, n: Node) -> bool:
     return placement(graph, n) is not None
 
 
-def is_settled(graph: Graph, n: Node) -> bool:
-    """Whether a read moves a tile that no traced value places."""
+def meaning(n: Node) -> tuple[Any, ...]:
+    """What a node is made of, an entry for each thing that is computed on the way, with the places of its operands among
+    them. Nodes of the same number have equal ones. What is more than a function of its operands is itself."""
+    places: dict[tuple[Any, ...], int] = {}
+    known: dict[int, int] = {}
+
+    def visit(x: Node) -> int:
+        if x.id not in known:
+            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
+            entry = (x.op, str(sorted(x.attrs.items(), key=str)), *map(visit, x.inputs)) if plain else ("node", x.id)
+            known[x.id] = places.setdefault(entry, len(places))
+        return known[x.id]
+
+    visit(n)
+    return tuple(places)
+
+
+def same_place(x: Node, y: Node) -> bool:
+    """Whether two accesses of an array are of the same elements as far as their indices say. Of two others, one of
+    which writes, no element is in both, or a fence stands between (`tracer/order.py`)."""
+
+    def place(n: Node) -> Any:
+        return n.attrs.get("mapping"), [meaning(n.inputs[i]) for i in sorted(index_positions(n))]
+
+    return bool(place(x) == place(y))
+
+
+def is_settled(graph: Graph, n: Node, inside: Collection[int]) -> bool:
+    """Whether a read moves a tile that no number of a region places but such as bindings decide. `inside`: ids of the
+    region's nodes."""
     found = placement(graph, n)
-    return found is not None and not found.moved and not found.numbers()
+    return found is not None and all(x.id not in inside or static_number(graph, x) is not None for x in found.numbers())
 
 
 def only_placing(graph: Graph) -> set[int]:

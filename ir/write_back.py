@@ -26,7 +26,7 @@ from wavedsl.ir.infer import Inference
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
-from wavedsl.ir.views import is_tile
+from wavedsl.ir.views import is_tile, view_dims
 
 WARP = 32
 """Lanes that run together where four warps are one wave."""
@@ -125,7 +125,7 @@ def fenced(graph: Graph, writes: Collection[int]) -> Graph:
 
 def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
     """Whether waves are spread over a dimension that the elements written do not have."""
-    dims = graph.argument(write.attrs["memory"]).dims if is_tile(graph, write) else write.inputs[0].dims
+    dims = view_dims(graph, write) if is_tile(graph, write) else write.inputs[0].dims
     own = {partition.derived[d][0] if d in partition.derived else d for d in dims}
     return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
 

@@ -23,7 +23,7 @@ from typing import Any
 import sympy
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.views import meaning
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 NUMBER = "number"
@@ -74,7 +74,7 @@ class Place:
     def __init__(self, dims: Sequence[Any], mapping: ResolvedMapping | None, indices: Sequence[Node], fixed: set[Any]):
         """`dims` of the array; `fixed`: dimensions that do not move within a workgroup."""
         self.dims, self.mapping, self.indices, self.fixed = dims, mapping, indices, fixed
-        self.meaning = (mapping, tuple(map(_meaning, indices)))
+        self.meaning = (mapping, tuple(map(meaning, indices)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Place) and self.meaning == other.meaning
@@ -123,7 +123,7 @@ class Place:
         if n.op == "size":
             return Coordinate(n.attrs["expr"])
         if not n.dims:
-            return Coordinate(sympy.Symbol(f"{NUMBER} {_meaning(n)}", integer=True))
+            return Coordinate(sympy.Symbol(f"{NUMBER} {meaning(n)}", integer=True))
         if n.op == "index":
             d = n.attrs["dim"]
             return Coordinate(sympy.Integer(0), {d: 1}, {d: d})
@@ -151,20 +151,6 @@ class Place:
             if d in found.counts and count is not None and not count.factors:
                 return Coordinate(found.rest, found.factors, found.counts | {d: count.rest})
         return found
-
-
-def _meaning(n: Node) -> Any:
-    """What a node is made of; itself, where it is more than a function of that."""
-    known: dict[int, Any] = {}
-
-    def meaning(x: Node) -> Any:
-        if x.id not in known:
-            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
-            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(meaning, x.inputs)) if plain else x.id
-            known[x.id] = what
-        return known[x.id]
-
-    return meaning(n)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The AMDGCN back end in order: kernel IR in, assembler text and resources out. Reads as its contents page.
 
-    select → (fusions) → liveness → allocate → check → physical moves → early constants → waits → hazards → clauses
-    → check → operand check → text
+    select → (fusions) → liveness → allocate → check → physical moves → early constants → waits → hazards → priorities
+    → clauses → check → operand check → text
 
 Invariant: every instruction that is printed went through its row's `check_operands`.
 """
@@ -24,6 +24,7 @@ from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.machine_text import program_text
 from wavedsl.codegen.amdgcn.occupancy import fewer_registers
 from wavedsl.codegen.amdgcn.pair_shared import pair_shared
+from wavedsl.codegen.amdgcn.priorities import raise_priorities
 from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.select import select
@@ -81,11 +82,12 @@ def compile_kernel_ir(
             _complain(kernel, "order of instructions", check_order(before, program))
         follow(program, hazards)
     insert_nops(program, rows, hazards)
+    occupancy = target.occupancy(_registers(used), program.shared_bytes, program.block_threads)
+    raise_priorities(program, rows, occupancy)
     break_clauses(program, rows)
     if verify:
         _complain(kernel, "waits", check_waits(program))
     _check_operands(program)
-    occupancy = target.occupancy(_registers(used), program.shared_bytes, program.block_threads)
     resources = describe(program, used, occupancy, spilled)
     text = render(program, resources, kernel.params)
     trail.stage("text", lambda: text)

@@ -18,7 +18,7 @@ from wavedsl.codegen.ptx.wide_words import wide_words
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
-from wavedsl.ir.late_regions import ROW_REGISTERS
+from wavedsl.ir.late_regions import LONG_VALUES, STREAMED
 from wavedsl.ir.register_file import LESS_PER_WAVE
 from wavedsl.ir.target import Target
 
@@ -93,16 +93,22 @@ def compile_kernel_ir(
 HALF = 1024
 """Threads of an SM, half of those it can have, beyond which more bring no more bytes on their way."""
 
+AHEAD = 8
+"""Registers of loads that ptxas starts earlier than the text where nothing waits for a sum: GeGLU's gradient, 63 by the
+text, spilled with 64."""
+
 
 def _together(kernel: Kernel, target: Target, pressure: int) -> int:
     """Workgroups on an SM that ptxas leaves registers for: as many as fit by the pressure of the text, where the kernel
-    holds long rows until their sums are known, so that nothing else hides its loads' latency. Told of one, ptxas takes
-    what one may have: RMSNorm of 16384 columns in 8 warps got 135 registers, of which 122 suffice, and an SM held one
-    workgroup instead of two. Other kernels do get what one may have: ptxas puts several trips' loads and products in
-    flight, and long chains of choices (sorts, scans) take up to twice the text's pressure in its order."""
-    if not kernel.notes.get(ROW_REGISTERS):
+    holds long rows until their sums are known, so that nothing else hides its loads' latency, or computes long values
+    as it stores them. Told of one, ptxas takes what one may have: RMSNorm of 16384 columns in 8 warps got 135
+    registers, of which 122 suffice, and an SM held one workgroup instead of two. Other kernels do get what one may
+    have: ptxas puts several trips' loads and products in flight, and long chains of choices (sorts, scans) take up to
+    twice the text's pressure in its order."""
+    how = kernel.notes.get(LONG_VALUES)
+    if how is None:
         return 1
-    warps = target.occupancy(pressure, kernel.shared_bytes, kernel.block)
+    warps = target.occupancy(pressure + (AHEAD if how == STREAMED else 0), kernel.shared_bytes, kernel.block)
     return max(1, min(HALF, warps * target.wave_size) // kernel.block)
 
 

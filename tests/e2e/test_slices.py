@@ -282,3 +282,41 @@ def test_halves_of_rows(target: str) -> None:
             assert "ushort" not in compiled.asm and "store_short" not in compiled.asm
         found = kernel.compile(target=target, subs={M: m, N: n})
         assert found.resources.instructions == compiled.resources.instructions
+
+
+KEYS = [wd.WorkgroupConstraint(M, 64, 0), wd.WaveConstraint(M, 32), wd.TilingConstraint(N, 16)]
+"""Waves share rows, so that operands go through shared memory; every chip has a product of 16 x 16 x 16."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("by", ["constant", "argument", "read in front", "read inside", "written"])
+def test_a_part_that_a_loop_does_not_change_is_copied_once(target: str, by: str) -> None:
+    """Whatever says where it begins, so long as the loop does not: attention's queries of one sequence among others."""
+    q, k, out = numbers(90, 40), numbers(64, 24), np.zeros((64, 64), np.float32)
+    starts, flag = np.array([3, 1, 0, 5], np.int32), np.int32(3)
+
+    @wd.wave(KEYS)
+    def kernel(
+        q: wd.Memory[P, Q, wd.SHARED, wd.f16], k: wd.Memory[N, K, wd.SHARED, wd.f16], starts: wd.Memory[H, wd.i32],
+        start: wd.Scalar[wd.i32], out: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        first = wd.read(starts[0])
+
+        @wd.iterate(N)
+        def over(*_):
+            number = wd.tile_start(N) // 16
+            at = {"constant": 3, "argument": start, "read in front": first, "written": 3}.get(by)
+            at = wd.read(starts[number]) if at is None else at
+            x = wd.read(q[at : at + M, 8 : 8 + K])
+            wd.write(wd.mma(x, wd.read(k)), out)
+            if by == "written":
+                wd.write(x, q[at : at + M, 8 : 8 + K])
+
+    want = np.empty((64, 64), np.float32)
+    for i in range(4):
+        at = int(starts[i]) if by == "read inside" else 3
+        keys = slice(16 * i, 16 * i + 16)
+        want[:, keys] = q[at : at + 64, 8:32].astype(np.float32) @ k[keys].astype(np.float32).T
+    compiled = agree(kernel, [q, k, starts, flag, out], want, target)
+    slots = {b.name: b.slots for b in compiled.decisions.buffers}
+    assert (slots["q"] == 1) == (by not in ("read inside", "written"))

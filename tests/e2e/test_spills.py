@@ -146,7 +146,9 @@ def test_attention_with_wide_heads(target: str, d: int, tile: tuple[int, int, in
     compiled = attention(*tile).compile(q, k, v, o, scale, target=target)
     r = compiled.resources
     assert (r.spills > 0) == ("; spills: " in compiled.asm and r.spilled.registers > 0)
-    if tile[2] == 2:  # 512 registers hold neither all of O and Q of 64 x 256 nor of 32 x 512 beside everything else
+    # 512 registers hold neither all of O and Q of 64 x 256 nor of 32 x 512 beside everything else, but for the former where
+    # keys need no registers on their way to shared memory.
+    if tile[2] == 2 and (d, target) != (256, "gfx950"):
         assert r.spills > 0 or r.spilled.again > 0, r.spilled
     compiled.emulate(q, k, v, o, scale, checks=True)
     s = (q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1)) * float(scale)

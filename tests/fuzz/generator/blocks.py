@@ -18,16 +18,20 @@ class Blocks(State):
 
     def loop(self) -> None:
         free = [d for d in self.loops if d not in self.inside]
-        if not free or len(self.inside) >= 2:
+        if self.one_sum or not free or len(self.inside) >= 2:
             return
         self.make_loop(self.one(free))
 
     def make_loop(self, dim: str) -> None:
         head = dim
-        if self.chance(0.08) and not self.hopperish():
+        if self.one_sum:
+            pass
+        elif self.chance(0.08) and not self.hopperish():
             head = (
                 f"{dim}, start=wd.tile_start(M) - {self.one((0, 3, 20))}, stop=wd.tile_stop(M) + {self.one((0, 5, 40))}"
             )
+        elif self.chance(0.04) and not self.hopperish():  # by a number of the call: no trips, some, or all
+            head = f"{dim}, {self.one(('start=flag * 16', 'stop=flag * 24', 'start=flag * 40, stop=flag * 8', 'stop=40'))}"
         outer_scope, outer_body = self.scope, self.body
         before: list[tuple[str, Type, str]] = []
         carried: list[tuple[str, Type, str]] = []
@@ -39,7 +43,7 @@ class Blocks(State):
             kinds.append("chain")
         if self.kind == "middle" and dim == "K":
             kinds.append("middle")
-        for _ in range(self.one((0, 1, 1, 2)) if kinds else self.one((1, 1, 2))):
+        for _ in () if self.one_sum else range(self.one((0, 1, 1, 2)) if kinds else self.one((1, 1, 2))):
             kinds.append(self.one(("total", "total", "any", "any")))
         first: list[tuple[str, str, Type]] = []
         for how in kinds:
@@ -73,13 +77,13 @@ class Blocks(State):
             carried.append((name, kind, start))
             if how not in PRODUCTS_OF_LOOPS:
                 self.scope.append((name, kind))
-        self.region(int(self.rng.integers(0, 4)), len(self.inside) + self.branches)
-        if self.chance(0.12):
+        self.region(0 if self.one_sum else int(self.rng.integers(0, 4)), len(self.inside) + self.branches)
+        if self.chance(0.12) and not self.one_sum:
             self.state()
         yields = []
         for (how, _, _), (name, kind, _) in zip(first, carried):
             yields.append(self.next_value(how, name, kind, dim))
-        if self.chance(0.25):
+        if self.chance(0.25) and not self.one_sum:
             self.store(dim)
         block = Block("iterate", head, [], carried, [self.body], [yields], self.label())
         self.inside.pop()
@@ -102,7 +106,7 @@ class Blocks(State):
             return self.scaled_product((name, kind))[0]
         if how in ("mma", "middle"):
             acc = (name, kind)
-            if self.chance(0.12):
+            if self.chance(0.12) and not self.one_sum:
                 acc = (f"small({name})", kind)
             left, right = (kind.dims[0], kind.dims[1])
             found = self.multiply(left, right, dim, acc)
@@ -189,6 +193,32 @@ class Blocks(State):
         names = [(self.name(), kind) for kind in kinds]
         self.body.append(Block("cond", head, names, [], bodies, yields, self.label()))
         self.scope += names
+
+    def function(self) -> None:
+        """A function that reads what stands around it, called at once; some of them again with other arguments."""
+        x = self.pick(lambda t: t.dtype != "i1")
+        if x is None:
+            return
+        again = self.chance(0.4)
+        outer_scope, outer_body = list(self.scope), self.body
+        parameter, kind = self.name(), Type(x[1].dims, x[1].dtype, max(x[1].bound, LIMIT))
+        self.body = []
+        self.scope += [(parameter, kind)]
+        self.branches += again  # what is called twice has no effects
+        self.region(int(self.rng.integers(1, 3)), len(self.inside) + self.branches + 1)
+        y = self.pick(lambda t: t.dtype != "i1" and t.bound <= LIMIT)
+        result = (self.cast_to(y, x[1].dtype)[0], y[1].dims) if y is not None and self.chance(0.6) else ("1", ())
+        given = Type(union(kind.dims, result[1]), kind.dtype, 2 * LIMIT)
+        value = self.assigned(f"small({parameter}) + {result[0]}", given)
+        self.branches -= again
+        body, label = self.body, self.label()
+        self.scope, self.body = outer_scope, outer_body
+        made = self.name()
+        self.body.append(Block("call", "", [(made, given)], [(parameter, kind, x[0])], [body], [[value]], label))
+        self.scope.append((made, given))
+        other = self.pick(lambda t: t.alike(kind) and t.bound <= kind.bound) if again else None
+        if other is not None:
+            self.let(self.body, f"{label}({other[0]})", given)
 
     def branch(self) -> None:
         """A small condition whose results are elementwise."""

@@ -18,6 +18,7 @@ import numpy as np
 
 import wavedsl as wd
 from generator.program import Array, Program
+from generator.ways import launch
 from wavedsl import compiler
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
@@ -44,10 +45,10 @@ class Verdict:
         return self.kind not in ("right", "refused")
 
 
-def kernel_of(program: Program, target: str = "") -> Any:
-    """The kernel object, traced from the printed source."""
+def kernel_of(program: Program, target: str = "", file: str = "") -> Any:
+    """The kernel object, traced from the printed source. `file`: the name of another one's, whose text it has."""
     text = program.source(target)
-    file = f"<drawn-{program.seed}-{next(_COUNTER) % 64}>"
+    file = file or f"<drawn-{program.seed}-{next(_COUNTER) % 64}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     space: dict[str, Any] = {"__name__": "drawn"}
     exec(compile(text, file, "exec", dont_inherit=True), space)
@@ -189,6 +190,8 @@ def _verdict(
     except Exception as error:
         return Verdict(target, type(error).__name__, str(error))
     hand_out(compiled, program.seed)
+    if program.way and run is emulated:
+        run = _by_way(program, kernel, target)
     try:
         run(compiled, got)
         if assemble is not None:
@@ -197,7 +200,43 @@ def _verdict(
         kind = "refused" if isinstance(error, wd.LaunchError) and LIMITS[-1] in error.message else type(error).__name__
         return Verdict(target, kind, str(error))
     found = compared(program, target, got, meant)
-    return found if found.wrong or not program.dynamic else _again(program, kernel, compiled, run)
+    if not found.wrong and program.dynamic:
+        found = _again(program, kernel, compiled, run)
+    return found if found.wrong or program.globe is None else _from_outside(program, kernel, target)
+
+
+def _by_way(program: Program, kernel: Any, target: str) -> Callable[[Any, Sequence[Any]], None]:
+    """How a kernel that is not called by `compile` runs."""
+
+    def again() -> Any:
+        return kernel_of(program, target, kernel.function.__code__.co_filename)
+
+    def run(compiled: Any, got: Sequence[Any]) -> None:
+        with few_units(program):
+            launch(program.way, kernel, again, compiled, target, got)
+
+    return run
+
+
+def _from_outside(program: Program, kernel: Any, target: str) -> Verdict:
+    """Whether the kernel notices that a global of its helper functions has changed: a new one says what it means."""
+    assert program.globe is not None
+    new = replace(program, globe=program.globe + 1)
+    meant, got = copies(arguments(new)), copies(arguments(new))
+    known = kernel.function.__globals__
+    try:
+        kernel_of(new).evaluate(*meant)
+        known["GLOBE"] = new.globe
+        symbols = wd.symbols(" ".join(program.dynamic) + " _") if program.dynamic else ()
+        with few_units(program):
+            compiled = kernel.compile(*got, target=target, dynamic=list(symbols[:-1]) or None)
+        hand_out(compiled, program.seed)
+        (_by_way(new, kernel, target) if program.way else emulated)(compiled, got)
+    except Exception as error:
+        return Verdict(target, type(error).__name__, f"with another global: {error}")
+    finally:
+        known["GLOBE"] = program.globe
+    return compared(program, target, got, meant)
 
 
 @contextmanager

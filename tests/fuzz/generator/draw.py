@@ -12,7 +12,7 @@ from generator.program import Array, Do, Program, Type
 from generator.rewrites import Rewrites
 from generator.state import LIMIT, MOST
 
-VERSION = 10
+VERSION = 11
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -55,7 +55,8 @@ class _Draw(Further, Blocks, Rewrites):
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
                 self.shuffle, self.shuffle, self.extract, self.added, self.added, self.parts,
                 self.fractions, self.fractions, self.compared_atomic, self.flags, self.several,
-                *((self.loop, self.loop, self.condition, self.repeat) if depth < 2 else ()),
+                *((self.loop, self.loop, self.condition, self.repeat, self.function) if depth < 2 else ()),
+                *((self.from_outside, self.from_outside) if self.program.globe is not None else ()),
                 *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
             ))()  # fmt: skip
 
@@ -112,20 +113,21 @@ class _Draw(Further, Blocks, Rewrites):
         if self.chance(0.15):
             self.state()
         begun = self.begin_result() if self.chance(0.3) else None
-        for dim in self.loops:
+        for dim in ("K",) if self.one_sum else self.loops:
             if self.kind == "chain" and dim == "N" and self.chance(0.35):
                 self.causal_loop()
                 if self.chance(0.6):
                     continue
-            if self.chance(0.15):
+            if self.chance(0.15) and not self.one_sum:
                 self.own_tiles(dim)
-            if self.chance(0.9 if dim in ("K", "N") else 0.4):
+            if self.one_sum or self.chance(0.9 if dim in ("K", "N") else 0.4):
                 self.make_loop(dim)
-                if self.chance(0.25):
+                if self.chance(0.25) and not self.one_sum:
                     self.make_loop(dim)  # a sibling, of another length
         if self.kind == "middle":
             self.second_product()
         self.region(int(self.rng.integers(1, 4)), 0)
+        self.from_outside()
         if begun is not None:
             self.end_result(begun)
         if self.chance(0.1):
@@ -136,6 +138,9 @@ class _Draw(Further, Blocks, Rewrites):
             self.store()
         if self.chance(0.2):
             self.inexact()
+        if self.chance(0.3):
+            self.workgroups_meet()
+            self.store()
         if self.chance(0.1):
             self.last_workgroup()
         if not any(a.low == a.high for a in self.program.arrays):
@@ -156,3 +161,5 @@ class _Draw(Further, Blocks, Rewrites):
         p = self.program
         p.arrays = [a for a in p.arrays if f"({a.name}" in text or f", {a.name}" in text]
         p.leave_out()
+        if any(a.spread == "far" for a in p.arrays):
+            p.way = ""  # a call's copy of it would take all of the memory between its rows

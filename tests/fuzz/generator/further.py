@@ -56,6 +56,9 @@ class Further(Values, Memory):
 
     def causal_loop(self) -> None:
         """A loop over keys of which a row sees those before it, or a window: trips outside may be passed by."""
+        if not self.program.dynamic and self.chance(0.3):
+            self.program.dynamic = self.one((("M",), ("N",), ("M", "N")))
+            self.program.dynamic = tuple(d for d in self.program.dynamic if d not in self.cover)
         if self.groups and self.chance(0.6):  # computing warpgroups pass by trips where others copy
             self.program.hopper["specialize"] = True
         before, behind = self.one((0, 0, 3, 17)), self.one((0, 0, 5, 40))
@@ -127,7 +130,7 @@ class Further(Values, Memory):
         """Sums whose terms are fractions, written where the comparison allows what their order changes."""
         if self.special or self.inside or self.branches:
             return
-        if self.loops.get("K") and self.chance(0.6):
+        if self.loops.get("K") and not self.one_sum and self.chance(0.6):
             self._fractions_of_loop()
             return
         x = self.pick(lambda t: t.dtype in ("f32", "f64", "f16", "bf16", "i32") and bool(self.whole(t)))
@@ -224,6 +227,38 @@ class Further(Values, Memory):
         self.labels += 1
         head = f"{ticket} == {p.sizes['B'] - 1}"
         self.body.append(Block("cond", head, [], [], [last, []], [[], []], f"f{self.labels}"))
+
+    # ---- workgroups that wait for each other
+
+    def workgroups_meet(self) -> None:
+        """Every workgroup writes its part, counts itself, waits until all have, and reads another one's."""
+        p = self.program
+        if not self.batch or self.split or p.dynamic or self.inside or self.branches or p.schedule.get("persistent"):
+            return
+        if any(n == 0 for n in p.sizes.values()) or p.hopper.get("persistent") or "exit_if" in str(self.body):
+            return
+        x = self.pick(lambda t: t.dtype in ("f32", "i32", "f16", "i64", "u8") and 0 < len(t.dims) < 3)
+        if x is None or not {*x[1].dims} <= {"M", "N", "D", "F"}:
+            return
+        count = p.sizes["B"]
+        p.sizes.update(T=count, ONE=1)
+        parts = Array(f"bins{len(self.atomics)}", ("T", *x[1].dims), x[1].dtype, 77, 77)
+        number = Array(f"bins{len(self.atomics) + 1}", ("ONE",), "i32", 0, 0)
+        p.arrays += [parts, number]
+        self.atomics |= {parts.name, number.name}
+        dims = "".join(f"{d}, " for d in x[1].dims)
+        once = "mapping=wd.IndexMapping((), {ONE: 0})"
+        one, zero = "wd.Register[wd.i32](1)", "wd.Register[wd.i32](0)"
+        self.body += [
+            Do(f"wd.write({x[0]}, {parts.name}, mapping=wd.IndexMapping(({dims}), {{T: B}}))"), Do("wd.fence()"),
+        ]  # fmt: skip
+        ask = f"lambda n: wd.atomic_add({zero}, {number.name}, {once})"
+        first = f"wd.atomic_add({one}, {number.name}, {once}) + 1"
+        self.body.append(Do(f"wd.while_loop(lambda n: n < {count}, {ask}, [{first}])"))
+        self.body.append(Do("wd.fence()"))
+        whose = f"(B + {self.one((1, 1, 2))}) % {count}"
+        text = f"wd.read({parts.name}, mapping=wd.IndexMapping(({dims}), {{T: {whose}}}))"
+        self.let(self.body, text, x[1])
 
     # ---- atomics that compare, flags, several dimensions, functions that are fast
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generator.program import Array, Do, Let, Type
-from generator.state import BLOCK, EXACT, LIMIT, PRODUCTS, SUMS, VALUES, State
+from generator.state import BLOCK, EXACT, LIMIT, PACKED, PRODUCTS, SUMS, VALUES, State
 
 
 class Memory(State):
@@ -154,8 +154,10 @@ class Memory(State):
         made = self.pick(lambda t: set(t.dims) == {free, inner} and t.dtype != "i1")
         if made is not None and self.chance(0.5):
             return self.cast_to(made, self.operand)
-        if self.chance(0.15):
+        if self.chance(0.15) and self.operand not in PACKED:  # rows of packed arrays are not gathered
             return self.gathered_rows(free, inner)
+        if self.chance(0.12) and self.operand not in PACKED:
+            return self.sequence(free, inner)
         if self.chance(0.12):
             widened = self.widened_operand(free, inner)
             if widened is not None:
@@ -185,6 +187,43 @@ class Memory(State):
         if self.operand in VALUES:
             self.scope.append((name, kind))
         return name, kind
+
+    def sequence(self, free: str, inner: str) -> tuple[str, Type]:
+        """Rows of one sequence among others: from a number on that is read or passed, as far as another one says."""
+        by, along = (free, inner) if self.chance(0.7) else (inner, free)
+        sizes = self.program.sizes
+        last = sizes[by]
+        dtype = self.operand
+        low, high = self.span(dtype, dtype not in VALUES)
+        name = f"S{sum(s[0] == 'S' for s in sizes)}"
+        sizes[name] = last + int(self.one((0, 3, 16)))
+        order = (name, along) if self.chance(0.85) else (along, name)
+        batch = ("B",) if self.batch and self.chance(0.5) else ()
+        table = self.array((*batch, *order), dtype, low, high, self.one(("SHARED", "GLOBAL", None, None)))
+        first = self.one(("flag", str(self.one((1, 5, 16))), self.single_number(0, 18), self.single_number(-2, 18)))
+        place = f"wd.index({by}) + {first}"
+        if self.chance(0.5):
+            count = self.one((self.single_number(0, last + 3), str(max(1, last // 2))))
+            place = f"wd.where(wd.index({by}) < {count}, {place}, -1)"
+        made, kind = self.name(), Type((free, inner), dtype, high)
+        mapping = f"wd.IndexMapping(({free}, {inner}), {{{name}: {place}}})"
+        self.body.append(Let(made, kind, f"wd.read({table.name}, mapping={mapping})"))
+        if dtype in VALUES:
+            self.scope.append((made, kind))
+        return made, kind
+
+    def single_number(self, low: int, high: int) -> str:
+        """A number that the kernel reads: one for all, or each batch's own."""
+        if self.batch and self.chance(0.6):
+            table, place = self.array(("B",), "i32", low, high), ""
+        else:
+            self.program.sizes["ONE"] = 1
+            table = self.array(("ONE",), "i32", low, high)
+            place = ", mapping=wd.IndexMapping((), {ONE: 0})"
+        table.spread = "plain"
+        name = self.name()
+        self.body.append(Let(name, Type((), "i32", high), f"wd.read({table.name}{place})"))
+        return name
 
     def second_product(self) -> None:
         """Of kernels whose columns F nothing cuts: what a product [M, F] goes into."""

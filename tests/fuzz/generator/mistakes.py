@@ -90,7 +90,7 @@ def mistaken(program: Program, rng: np.random.Generator, target: str = "") -> Mi
 
 def _counting(lines: list[str]) -> set[int]:
     """Lines of loops that end by themselves: a changed one need not end."""
-    found: set[int] = set()
+    found = {i for i, line in enumerate(lines) if "wd.while_loop(lambda n" in line}
     for i, line in enumerate(lines):
         loop = re.search(r"wd\.while_loop\(lambda .*, (f\d+),", line)
         if loop is not None:

@@ -73,7 +73,8 @@ class Do:
 
 @dataclass
 class Block:
-    """A loop over tiles (`iterate`), a condition (`cond`) or a loop that ends by itself (`while`).
+    """A loop over tiles (`iterate`), a condition (`cond`), a loop that ends by itself (`while`) or a function that is
+    called where it stands, as many parameters as results (`call`).
 
     `head`: the loop's dimension and bounds, or the condition's text. `carried`: parameter, type, value before.
     `bodies`: one region, or two for a condition; `yields`: per body, a variable per result; `names`: the results'.
@@ -105,7 +106,9 @@ class Block:
             if result:
                 found.append(f"{result} = {functions[0]}")
             return found
-        if self.kind == "cond":
+        if self.kind == "call":
+            call = f"{functions[0]}({', '.join(v for _, _, v in self.carried)})"
+        elif self.kind == "cond":
             call = f"wd.cond({self.head}, {', '.join(functions)})"
         else:
             first = ", ".join(v for _, _, v in self.carried)
@@ -118,7 +121,8 @@ class Block:
 class Program:
     """One kernel with its arguments. `sizes`: extents; `subs`: further symbols; `cut`: constraints as text; `schedule`
     and `hopper`: options of `wd.Schedule` for every chip and for sm_90a alone; `dynamic`: run-time dimensions; `by`: if
-    any, the dtype of a second number, 3, that is passed by value."""
+    any, the dtype of a second number, 3, that is passed by value; `way`: how it is called where not by `compile`
+    (`ways.py`); `globe`: the value of a global `GLOBE` that its helper functions read, if any."""
 
     seed: int
     sizes: dict[str, int]
@@ -131,6 +135,8 @@ class Program:
     hopper: dict[str, Any] = field(default_factory=dict)
     dynamic: tuple[str, ...] = ()
     by: str = ""
+    way: str = ""
+    globe: int | None = None
 
     def leave_out(self) -> None:
         """Drops dimensions that nothing mentions: the compiler could not know their extents."""
@@ -155,11 +161,15 @@ class Program:
         schedule = f"wd.Schedule({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "None"
         symbols = sorted({*self.sizes, *self.subs})
         lines = ["import wavedsl as wd", "", f"{', '.join(symbols)} = wd.symbols({' '.join(symbols)!r})"]
-        if "small(" in used:
+        if "small(" in used or self.globe is not None:
             lines += ["", *SMALL]
+        if self.globe is not None:
+            lines += ["", f"GLOBE = {self.globe}", "", *GLOBAL]
         lines += ["", "@wd.wave("]
         lines += [f"    [{', '.join(self.cut)}],"]
-        lines += [f"    subs={{{', '.join(f'{k}: {v}' for k, v in self.bound().items())}}}, schedule={schedule},", ")"]
+        more = f" dynamic=[{', '.join(self.dynamic)}]," if self.way and self.dynamic else ""
+        subs = ", ".join(f"{k}: {v}" for k, v in self.bound().items())
+        lines += [f"    subs={{{subs}}}, schedule={schedule},{more}", ")"]
         lines += ["def drawn(", *(f"    {h}" for h in head), "    flag: wd.Scalar[wd.i32],"]
         lines += [f"    by: wd.Scalar[wd.{self.by}],", "):"] if self.by else ["):"]
         lines += ["    " + line for line in used.splitlines()] or ["    pass"]
@@ -168,6 +178,8 @@ class Program:
         lines.append(
             f"# {extents}, flag={self.flag}" + (f", dynamic=[{', '.join(self.dynamic)}]" if self.dynamic else "")
         )
+        if self.way:
+            lines.append(f"# called by {self.way}")
         if spread:
             lines.append(f"# in memory: {spread}")
         if any(a.special for a in self.arrays):
@@ -181,6 +193,12 @@ def small(x):
     if x.dtype.is_float:
         return wd.clamp(wd.floor(x), -60, 60)
     return wd.clamp(x, 0 if x.dtype.kind == "uint" else -60, 60)'''.splitlines()
+
+
+GLOBAL = '''\
+def moved(x):
+    """By a number from outside, back within 60."""
+    return small(small(x) + GLOBE)'''.splitlines()
 
 
 def statements(body: list[Any]) -> list[Any]:

@@ -46,6 +46,11 @@ def _simpler(program: Program) -> Iterator[Program]:
             made = copy.deepcopy(program)
             del getattr(made, options)[key]
             yield made
+    for name, value in (("way", ""), ("globe", None), ("by", "")):
+        if getattr(program, name) != value:
+            made = copy.deepcopy(program)
+            setattr(made, name, value)
+            yield made
     for d in program.dynamic:
         made = copy.deepcopy(program)
         made.dynamic = tuple(x for x in program.dynamic if x != d)
@@ -103,6 +108,12 @@ def _cut(program: Program, number: int, way: int) -> bool:
         return True
     if way == 0:
         region[at : at + 1] = [Let(name, kind, kind.fill(1)) for name, kind in target.names]
+        return True
+    if way == 1 and target.kind == "call":  # what the function does, where it is called
+        first = [Let(name, kind, start) for name, kind, start in target.carried]
+        region[at : at + 1] = [*first, *target.bodies[0]]
+        for (name, _), value in zip(target.names, target.yields[0]):
+            _rename(program.body, name, value)
         return True
     if way == 1 and target.kind == "iterate" and "," in target.head:
         target.head = target.head.split(",")[0]
@@ -187,7 +198,7 @@ def drop_unused(program: Program) -> None:
     live = _live(program)
     for region in list(_regions(program.body)):
         for s in region:
-            if isinstance(s, Block) and s.kind != "while":
+            if isinstance(s, Block) and s.kind not in ("while", "call"):
                 kept = [i for i, (name, _) in enumerate(s.names) if name in live]
                 s.names = [s.names[i] for i in kept]
                 s.carried = [s.carried[i] for i in kept] if s.carried else []
@@ -215,7 +226,7 @@ def _live(program: Program) -> set[str]:
             live.update(VARIABLE.findall(s.head))
             for i, (name, _) in enumerate(s.names):
                 parameter, _, start = carried[i]
-                if s.kind == "while" or name in live or parameter in live:
+                if s.kind in ("while", "call") or name in live or parameter in live:
                     live.update((name, *(ys[i] for ys in s.yields), *VARIABLE.findall(start)))
         if len(live) == before:
             return live

@@ -26,9 +26,13 @@ SUMS = {"f64": 1 << 53, "f32": 1 << 24, "f16": 65000, "bf16": 1 << 24}
 VALUES = ("f32", "f32", "f32", "i32", "i32", "f16", "bf16", "i16", "u8", "i64", "f64", "u32", "i8", "u16", "u64")
 PRODUCTS = {
     "f16": "f32", "bf16": "f32", "i8": "i32", "f32": "f32", "f64": "f64", "tf32": "f32", "f8e4m3": "f32",
-    "f8e5m2": "f32", "f8e4m3fnuz": "f32", "f8e5m2fnuz": "f32",
+    "f8e5m2": "f32", "f8e4m3fnuz": "f32", "f8e5m2fnuz": "f32", "i4": "i32", "u4": "i32",
 }  # fmt: skip
 """Operands of matrix products and what they are summed in."""
+PACKED = ("i4", "u4")
+"""Operands of which memory has two in a byte."""
+WAYS = ("call", "call", "bind", "bind", "saved", "precompiled")
+"""How a kernel is called, beside `compile`: see `ways.py`."""
 BLOCK = 32
 """Elements with one scale."""
 SCALED = (
@@ -80,7 +84,7 @@ class State:
         self.kind = self.one(("rows", "rows", "product", "product", "product", "product", "chain", "middle"))
         self.operand = self.one((
             "f16", "f16", "f16", "f16", "f16", "bf16", "bf16", "bf16", "i8", "i8", "f32", "f64",
-            self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")),
+            self.one(("tf32", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")), self.one(("f16", "i4", "u4")),
         ))  # fmt: skip
         self.dims: list[str] = ["M", "N"]
         self.loops: dict[str, int] = {}
@@ -99,13 +103,15 @@ class State:
         if groups:  # tiles that matrix instructions of a warpgroup take, one group or several along M
             tile_m, waves = self.one((64, 128, 128, 192)), (1, 1)
             waves = (tile_m // 64 if self.chance(0.6) else 1, 1)
-        long = self.kind == "rows" and self.chance(0.08)  # rows that take more registers than lanes
+        long = self.kind == "rows" and self.chance(0.12)  # rows that take more registers than lanes
         if long:
             tile_m = 2 * waves[0]
         m = self.extent(70) if not groups else int(self.rng.integers(tile_m // 2, self.one((1, 1, 2)) * tile_m + 40))
         n = int(self.one((1, 7, 16, 30, 33, 64, 65, 100, 128, 130))) if self.kind == "rows" else self.extent(80)
         if long:
-            m, n = min(m, 9), int(self.one((256, 258, 300, 399, 512)))
+            m, n = min(m, 9), int(self.one((256, 258, 300, 399, 512, 600, 777, 1024, 1500, 2048)))
+        if self.operand in PACKED:
+            m, n = m + m % 2, n + n % 2
         p.sizes.update(M=m, N=n)
         p.cut.append(f"wd.WorkgroupConstraint(M, {tile_m}, 0)")
         if waves[0] > 1 or self.chance(0.5):
@@ -163,16 +169,19 @@ class State:
             p.sizes["F"] = self.even_out(int(self.one((16, 16, 24, 32, 48, 64, 64, 100, self.one((128, 256, 384))))))
             self.dims.append("F")
             self.cover.add("F")
-        if self.chance(0.15):
+        if self.operand in PACKED:  # rows of whole bytes, whichever way they lie
+            p.sizes.update({d: e + e % 2 for d, e in p.sizes.items()})
+        meets = self.cover >= {"M", "N"} - set(self.loops) and self.chance(0.25)  # `workgroups_meet` needs a batch
+        if meets or self.chance(0.15):
             p.sizes["B"] = int(self.rng.integers(1, 4))
             p.cut.append("wd.WorkgroupConstraint(B, 1, 2)")
             self.batch = True
         else:
             self.batch = False
-        p.sizes.update(V=41, W=int(self.one((1, 29, 64))))
+        p.sizes.update(V=41, W=int(self.one((1, 29, 64) if self.operand not in PACKED else (2, 30, 64))))
         if self.cover >= {"N"}:
             inner = next(q for q in (4, 5, 3, 2, 1) if n % q == 0)
-            p.subs.update(TOP=3, P=n // inner, Q=inner)
+            p.subs.update(TOP=self.one((3, 3, 3, 1, 2, 5, 16)), P=n // inner, Q=inner)
         wave_n = self.loops.get("N", n if how_n == "whole" else tile_n // waves[1])
         longest = max(wave_n, self.loops.get("K", 0), p.sizes.get("D", 0))
         return (tile_m // waves[0]) * longest // (2 if groups else 1)
@@ -203,6 +212,9 @@ class State:
         else:
             self.split.add(dim)
 
+    one_sum = False
+    """Whether the only loop is one of products alone, as those are whose trips workgroups share."""
+
     def options(self) -> None:
         p = self.program
         if self.chance(0.4):
@@ -213,9 +225,10 @@ class State:
         ):  # fmt: skip
             if self.chance(often):
                 p.schedule[name] = value
-        if self.kind == "product" and self.chance(0.2):  # a loop that is no sum is refused
+        if self.kind == "product" and self.chance(0.3):  # a loop that is no sum is refused
             name, value = self.one((("split_k", 2), ("split_k", 3), ("stream_k", True), ("stream_k", 5)))
             p.schedule[name] = value
+            self.one_sum = self.scaled is None and self.chance(0.7)
         for name, value, often in () if not self.groups or not (self.tidy or self.chance(0.3)) else (
             ("specialize", self.one((True, False)), 0.25),
             ("cluster", self.one(("(2, 1, 1)", "(1, 2, 1)", "(2, 2, 1)", "(4, 1, 1)")), 0.25),
@@ -230,6 +243,10 @@ class State:
             p.dynamic = tuple(
                 d for d in ("M", "N", "K", "L") if d in p.sizes and d not in self.cover and self.chance(0.5)
             )
+        if self.chance(0.12):
+            p.way = self.one(WAYS)
+        if self.chance(0.08):
+            p.globe = int(self.one((2, 5, -3)))
 
     def hardware(self) -> str:
         """What the user asks of the chip; most of it holds on some chips only."""
@@ -341,6 +358,10 @@ class State:
             if self.inside and self.inside[-1] not in dims and self.chance(0.6):
                 dims = (*dims[:1], self.inside[-1])
         dtype = dtype or self.one(VALUES)
+        if dtype in PACKED:
+            array = self.array(self.batched(dims), dtype, -8, 7, self.one(("SHARED", "GLOBAL", None, None)))
+            array.spread = "plain"
+            return self.value_of(array.name, tuple(d for d in array.dims if d != "B"), dtype, 15 if dtype == "u4" else 8)
         if dtype in VALUES and self.even(dims[-1]) and self.chance(0.08):
             return self.nibbles(dims, dtype)
         if self.chance(0.1):

@@ -226,6 +226,12 @@ class Values(State):
     def index_of(self, dim: str) -> None:
         self.let(self.body, f"wd.index({dim}) % 50", Type((dim,), "i32", 50))
 
+    def from_outside(self) -> None:
+        """A helper function that reads a global."""
+        if self.program.globe is not None:
+            x = self.number()
+            self.let(self.body, f"moved({x[0]})", Type(x[1].dims, x[1].dtype, LIMIT))
+
     def here(self) -> list[str]:
         """Dimensions that values may have at this place."""
         return [d for d in (*self.dims, *self.inside) if d not in self.loops or d in self.inside][
@@ -325,11 +331,12 @@ class Values(State):
             return
         dims = tuple("TOP" if d == "N" else d for d in x[1].dims)
         which = self.one((0, 1))
-        kind = Type(tuple(d for d in dims if d != "TOP"), "i32", 3 * 130)
+        top, n = self.program.subs["TOP"], self.program.sizes["N"]
+        kind = Type(tuple(d for d in dims if d != "TOP"), "i32", top * max(n, LIMIT))
         text, _ = self.cast_to((f"small({x[0]})", Type(x[1].dims, x[1].dtype)), x[1].dtype)
         best = f"wd.topk({text}, TOP, dim=N)[{which}]"
         if which == 0:
-            best = f"wd.cast({best}, wd.i32)" if self.program.sizes["N"] >= 3 else f"wd.cast(small({best}), wd.i32)"
+            best = f"wd.cast({best}, wd.i32)" if n >= top else f"wd.cast(small({best}), wd.i32)"
         self.let(self.body, f"wd.sum({best}, dim=TOP)", kind)
 
     def shuffle(self) -> None:
@@ -361,9 +368,10 @@ class Values(State):
         if "TOP" not in self.program.subs or self.chance(0.5):
             self.let(self.body, f"wd.extract({x[0]}, {{N: {at}}})", Type(dims, x[1].dtype, x[1].bound))
             return
-        text, bound = self.fit(x, lambda b: 3 * b)
+        top = self.program.subs["TOP"]
+        text, bound = self.fit(x, lambda b: top * b)
         few = f"wd.extract({text}, {{N: (TOP, {at}, {self.one((1, 2, 4))})}})"
-        self.let(self.body, f"wd.sum({few}, dim=TOP)", Type(dims, x[1].dtype, 3 * bound))
+        self.let(self.body, f"wd.sum({few}, dim=TOP)", Type(dims, x[1].dtype, top * bound))
 
     def reshape(self) -> None:
         x = self.pick(lambda t: set(t.dims) == {"M", "N"} and t.dtype != "i1")
