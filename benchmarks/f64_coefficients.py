@@ -86,6 +86,11 @@ def cos_rest(z: mpf) -> mpf:
     return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
 
 
+def atan_rest(z: mpf) -> mpf:
+    s = mp.sqrt(z)
+    return (mp.atan(s) - s) / s**3
+
+
 def erf_rest(z: mpf) -> mpf:
     s = mp.sqrt(z)
     return mp.erf(s) / s - 1
@@ -103,6 +108,9 @@ class ErrorTail:
     def error(self, coefficients: Sequence[float], u: mpf) -> mpf:
         return mp.erfc(u + self.centre) - mp.exp(horner(coefficients, u))
 
+
+ATAN_MIDDLE = 0.578125
+"""About tan(pi / 6), with few bits: arctangents of what is closer to it than to 0 are taken from there."""
 
 ERF_BOUNDS = (1.0, 2.25, 6.0)
 """Where erf is x + x p(x²), then 1 - exp(q(x - centre)) with one q and another, then 1."""
@@ -140,6 +148,13 @@ def tables() -> list[tuple[str, str, object]]:
     cosine = near_zero(cos_rest, lambda z: mpf(1) / 24 - z / 720, "1e-15")
     polynomial("COS", "(cos(r) - 1 + r²/2) / r⁴ by r², for |r| <= pi / 4; cos(r) of it", cosine, mpf(0), widest, 6,
                lambda c, z: z * z * (cosine(z) - horner(c, z)))  # fmt: skip
+    out.append(("ATAN_MIDDLE", "About tan(pi / 6), with few bits; its arctangent, as a sum.", ATAN_MIDDLE))
+    out.append(("ATAN_OF_MIDDLE", "See ATAN_MIDDLE.", tuple(parts(mp.atan(mpf(ATAN_MIDDLE)), 2))))
+    out.append(("PI", "pi, as a sum.", tuple(parts(+mp.pi, 2))))
+    widest = mpf("0.2681") ** 2
+    arc = near_zero(atan_rest, lambda z: -mpf(1) / 3 + z / 5, "1e-15")
+    polynomial("ATAN", "(atan(z) - z) / z³ by z², for |z| <= 0.2681; atan(z) / z of it", arc, mpf(0), widest, 9,
+               lambda c, z: z * (arc(z) - horner(c, z)))  # fmt: skip
     error_function = near_zero(erf_rest, lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1, "1e-20")
     polynomial("ERF", "erf(x) / x - 1 by x², for |x| <= 1", error_function, mpf(0), mpf(1), 13,
                lambda c, z: error_function(z) - horner(c, z))  # fmt: skip

@@ -146,6 +146,15 @@ class Values(Core):
             return a.op.args[0]
         return self._pure("brev", (a,), I32)
 
+    def funnel(self, hi: Operand, lo: Operand, s: Operand) -> Value:
+        """The low word of hi:lo moved down by `s` modulo 32; of `hi` twice, a rotation."""
+        hi, lo, s = self._i32(hi), self._i32(lo), self._i32(s)
+        if s.const is not None and not s.const & 31:
+            return lo
+        if hi.const is not None and lo.const is not None and s.const is not None:
+            return self.const(((hi.const & MASKS[32]) << 32 | lo.const & MASKS[32]) >> (s.const & 31) & MASKS[32])
+        return self._pure("funnel", (hi, lo, s), I32)
+
     # ------------------------------------------------------------------------------------------------------- division
 
     def udiv(self, a: Operand, d: Operand) -> Value:
@@ -315,6 +324,10 @@ class Values(Core):
 
     def ftrunc(self, a: Value) -> Value:
         return self._pure("ftrunc", (a,), a.type)
+
+    def ldexp(self, a: Value, n: Operand) -> Value:
+        """a * 2 ** n of an f64, rounded once: an instruction of AMD's."""
+        return self._pure("ldexp", (a, self._i32(n)), a.type)
 
     def exp2(self, a: Value) -> Value:
         return self._pure("exp2", (a,), a.type)

@@ -431,7 +431,7 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
         "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "popcount", "clz", "ctz",
-        "brev", "tid", "lane", "wave",
+        "brev", "funnel", "tid", "lane", "wave",
     )
 }  # fmt: skip
 

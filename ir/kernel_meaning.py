@@ -74,6 +74,11 @@ def _bfe(op: Op, a: Array) -> Array:
     return ((_unsigned(a) << np.uint32(up)) >> np.uint32(down)).view(np.int32)
 
 
+def _funnel(hi: Array, lo: Array, s: Array) -> Array:
+    both = _unsigned(hi).astype(np.uint64) << np.uint64(32) | _unsigned(lo)
+    return (both >> (s & 31).astype(np.uint64)).astype(np.uint32).view(np.int32)
+
+
 def _digits(a: Array) -> Array:
     """Bits of 32-bit integers, the highest first, along a new last axis."""
     return np.unpackbits(np.ascontiguousarray(a)[..., None].view(np.uint8)[..., ::-1], axis=-1)
@@ -218,6 +223,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "clz": lambda a: _zeros_first(_digits(a)),
     "ctz": lambda a: _zeros_first(_digits(a)[..., ::-1]),
     "brev": _brev,
+    "funnel": _funnel,
     "min_s": np.minimum,
     "max_s": np.maximum,
     "min_u": _by_unsigned(np.minimum),
@@ -245,6 +251,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "fceil": np.ceil,
     "frint": np.rint,
     "ftrunc": np.trunc,
+    "ldexp": np.ldexp,
     "exp2": np.exp2,
     "log2": np.log2,
     "rcp": lambda a: (1 / a).astype(a.dtype),
@@ -307,6 +314,6 @@ CHEAP: dict[str, Callable[..., Array]] = {
     name: _without_op(f)
     for name, f in PLAIN.items()
     if name[0] != "f"
-    and name not in ("exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
+    and name not in ("ldexp", "exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
 } | {"cmp": _cmp, "bfe": _bfe, "cvt": _cvt}
 """Meaning of the integer and predicate ops: `(op, operands) → result`."""

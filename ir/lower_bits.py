@@ -55,10 +55,21 @@ def bit_reverse(b: Builder, dtype: DType, x: Value) -> Value:
 
 def rotate_left(b: Builder, dtype: DType, x: Value, count: Value) -> Value:
     width = dtype.bits
+    if width >= 32:
+        down = b.sub(0, count if count.type is I32 else b.trunc(count))
+        return b.funnel(x, x, down) if width == 32 else _rotate64(b, x, down)
     up = b.and_(count if count.type is I32 else b.trunc(count), width - 1)
     down = b.and_(b.sub(0, up), width - 1)
     own = _own(b, x, dtype)
     return b.or_(b.shl(own, up), b.lshr(own, down))
+
+
+def _rotate64(b: Builder, x: Value, down: Value) -> Value:
+    """To the right: the words change places from 32 on, then each takes bits of the other."""
+    low, high = _words(b, x)
+    far = b.cmp("ne", b.and_(down, 32), 0)
+    low, high = b.select(far, high, low), b.select(far, low, high)
+    return b.bitcast(b.vec(*(b.bitcast(w, B32) for w in (b.funnel(high, low, down), b.funnel(low, high, down)))), I64)
 
 
 def mulhi(b: Builder, dtype: DType, x: Value, y: Value) -> Value:

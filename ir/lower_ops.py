@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir import lower_bits, lower_f64
+from wavedsl.ir import lower_arc, lower_bits, lower_f64
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -273,6 +273,10 @@ def _pow(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
     return RULES["exp2"](b, dtype, b.fmul(y, RULES["log2"](b, dtype, x)))
 
 
+def _plain(f: Callable[..., Value]) -> Rule:
+    return lambda b, dtype, *operands: f(b, *operands)
+
+
 def _by_width(narrow: Rule, f64: Callable[..., Value]) -> Rule:
     def rule(b: Builder, dtype: DType, *operands: Value) -> Value:
         return f64(b, *operands) if dtype is dt.f64 else narrow(b, dtype, *operands)
@@ -285,6 +289,10 @@ for _name in (
 ):  # fmt: skip
     RULES[_name] = _by_width(RULES[_name], getattr(lower_f64, _name))
 
+
+for _name in ("atan", "asin", "acos"):
+    RULES[_name] = _plain(getattr(lower_arc, _name))
+RULES["atan2"] = _plain(lower_arc.atan2)
 
 for _name in (
     "popcount", "clz", "ctz", "bit_reverse", "rotate_left", "permute_bytes", "mulhi", "saturating_add",

@@ -79,6 +79,9 @@ BOUNDS: dict[str, dict[str, Bound]] = {
         "amd": Bound(8, absolute=2.0**-22, source=_DERIVED),
         "nvidia": Bound(10, absolute=2.0**-22, source=_DERIVED),
     },
+    # A quotient that is exact but for half an ulp, one that is not, and three sums.
+    **{op: {v: Bound(5, source=_DERIVED) for v in ("amd", "nvidia")} for op in ("atan", "atan2")},
+    **{op: {v: Bound(7, source=_DERIVED) for v in ("amd", "nvidia")} for op in ("asin", "acos")},
     "erf": {
         "amd": Bound(16, absolute=2.0**-21, source=_DERIVED),
         "nvidia": Bound(16, absolute=2.0**-21, source=_DERIVED),
@@ -101,6 +104,10 @@ FAST_BOUNDS: dict[str, dict[str, Bound]] = {
 F64_BOUNDS: dict[str, float] = {
     **dict.fromkeys(("exp", "exp2", "log", "log1p", "log2", "log10", "pow", "sin", "cos", "erf"), 1.0),
     "expm1": 2.0,
+    "atan": 2.0,
+    "atan2": 2.0,
+    "asin": 3.0,
+    "acos": 3.0,
     "rsqrt": 2.0,
     "tanh": 3.0,
     "sigmoid": 3.0,

@@ -160,7 +160,8 @@ def check_array(
         raise LaunchError(
             f"{kernel}: argument {p.name} is {_kind(array)}, not an array",
             p.loc,
-            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})",
+            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})"
+            + (", or make a kernel without it, where its annotation is None" if array is None else ""),
         )
     if isinstance(array, np.ndarray) and type(array) is not np.ndarray:
         from wavedsl.ir.array_info import MASKED, is_masked
@@ -405,6 +406,7 @@ def _require(name: str, parameters: Any, symbols: Any, result: Any, subs: Any, n
                     wanted.setdefault(s, p)
     for s in symbols:
         wanted.setdefault(s, None)
+    missing = [s for s, owner in wanted.items() if owner is not None and s not in result]
     for s, owner in wanted.items():
         if s in result:
             if isinstance(result[s], AddressSpace):
@@ -414,10 +416,13 @@ def _require(name: str, parameters: Any, symbols: Any, result: Any, subs: Any, n
                     hint="an address space comes last, before the dtype",
                 )
             continue
-        where = f" (in argument {owner.name})" if owner is not None else ""
-        how = f"subs={{{s}: …}}, dynamic=({s},)" if owner is not None else f"subs={{{s}: …}}"
+        lacking = missing if owner is not None else [s]
+        where = f" (in argument {owner.name})" if owner is not None and len(lacking) == 1 else ""
+        how = "subs={" + ", ".join(f"{x}: …" for x in lacking) + "}"
+        if owner is not None:
+            how += f", dynamic=({names(lacking)}{',' if len(lacking) == 1 else ''})"
         raise ConstraintError(
-            f"{name}: {s} has no value{where}",
+            f"{name}: {names(lacking)} {'has' if len(lacking) == 1 else 'have'} no value{where}",
             owner.loc if owner is not None else None,
             hint=f"bind it: {how}" + (", or pass arrays" if no_arrays and owner is not None else ""),
         )

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import functools
 import json
+import re
 import sys
 import time
 import warnings
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         script = (Path(__file__).with_name("__main__.py"), Path(sys.argv[0]))
         if error.location is not None and Path(error.location.file) in script:
             error.location = None  # the mistake is on the command line
+        error.hint = _as_options(error.hint)
         message = str(error)
     except BrokenPipeError:
         # The reader of our output (`| head`) has gone. Python would complain once more when it flushes at exit.
@@ -48,6 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
     print(f"wavedsl {options.command}: {message}", file=sys.stderr)
     return 1
+
+
+def _as_options(hint: str) -> str:
+    """Help that names parameters of `compile`, in the command line's words."""
+    found = re.match(r"bind it: subs=\{(.*?)\}", hint)
+    if found is None:
+        return hint
+    symbols = [part.split(":")[0].strip() for part in found[1].split(",")]
+    dynamic = f", or --dynamic {','.join(symbols)}" if "dynamic=" in hint else ""
+    return f"bind it on the command line: --subs {','.join(f'{s}=64' for s in symbols)}{dynamic}"
 
 
 def _show_warning(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:

@@ -137,6 +137,12 @@ def ffma(s: Selector, op: Op) -> None:
             k += 1
 
 
+@lower("ldexp")
+def ldexp(s: Selector, op: Op) -> None:
+    x, n = op.args
+    s.vop3(s.rows.v_ldexp_f64, s.result(op), s.source64(x), s.operand(n))
+
+
 @lower("fneg", "fabs")
 def sign(s: Selector, op: Op) -> None:
     v = op.results[0]

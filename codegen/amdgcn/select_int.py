@@ -272,6 +272,21 @@ def bfe(s: Selector, op: Op) -> None:
         s.vop3(s.rows.v_bfe_i32 if is_signed else s.rows.v_bfe_u32, s.result(op), s.operand(a), start, width)
 
 
+@lower("funnel")
+def funnel(s: Selector, op: Op) -> None:
+    """The scalar unit shifts pairs."""
+    high, low, count = op.args
+    if not op.results[0].uniform:
+        s.vop3(s.rows.v_alignbit_b32, s.result(op), s.operand(high), s.operand(low), s.operand(count))
+        return
+    pair, places, moved = s.new("s", 2), s.new("s"), s.new("s", 2)
+    s.copy(pair.part(0), s.scalar(low))
+    s.copy(pair.part(1), s.scalar(high))
+    s.emit(s.rows.s_and_b32, places, s.scalar(count), 31)
+    s.emit(s.rows.s_lshr_b64, moved, pair, places)
+    s.bind(op, moved.part(0))
+
+
 @lower("popcount", "clz", "ctz", "brev")
 def bits(s: Selector, op: Op) -> None:
     """Zeros before a bit that is not there are -1, which is the largest number without a sign: 32 is less."""

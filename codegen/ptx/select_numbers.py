@@ -279,6 +279,12 @@ def _bit_op(name: str) -> Select:
     return select_bits
 
 
+def _funnel(s: Selector, op: Op) -> None:
+    high, low, count = (s.one(v) for v in op.args)
+    out = s.set("b32", ("shf", "r", "wrap", "b32"), s.reg(low), s.reg(high), count)
+    s.values[op.result.id] = (out,)
+
+
 def extract(s: Selector, a: Reg, start: int, width: int, signed: bool) -> Reg:
     """Bits [start, start + width) of a word: a shift, a mask, a byte permutation, or else a bit-field extract."""
     if width == 32:
@@ -633,6 +639,7 @@ SELECT: dict[str, Select] = {
     "trunc": _trunc,
     "bfe": _bfe,
     **{name: _bit_op(name) for name in _BITS},
+    "funnel": _funnel,
     "cmp": _cmp,
     "fcmp": _fcmp,
     "select": _select,

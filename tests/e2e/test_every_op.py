@@ -31,6 +31,7 @@ def floats() -> tuple[Any, list[Any]]:
         wd.write(wd.where(truth, v, v + 1), w)
         y1 = wd.expm1(v) + wd.log1p(v) + wd.log10(v)
         y1 = y1 + wd.exp(v)
+        y1 = y1 + wd.atan(v) + wd.atan2(v, c) + wd.asin(v * 0.25) + wd.acos(v * 0.25)
         y1 = y1 + wd.exp2(v) + wd.log(v) + wd.log2(v) + wd.sqrt(v) + wd.rsqrt(v) + wd.reciprocal(v) + wd.tanh(v)
         wd.write(y1 + wd.erf(v) + wd.sigmoid(v) + wd.sin(v) + wd.cos(v) + v**1.5 + v / c + wd.pow(c, v), y)
         z1 = wd.floor(v * c) + wd.ceil(v * c) + wd.round(v * c) + wd.clamp(v, 0.5, 1.0) + wd.fma(v, v, c) + abs(-v)

@@ -29,6 +29,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "exp": mp.exp, "exp2": lambda x: mp.mpf(2) ** x, "log": mp.log, "log2": lambda x: mp.log(x, 2), "sin": mp.sin,
     "cos": mp.cos, "tanh": mp.tanh, "erf": mp.erf, "sigmoid": lambda x: 1 / (1 + mp.exp(-x)), "pow": mp.power,
     "rsqrt": lambda x: 1 / mp.sqrt(x), "expm1": mp.expm1, "log1p": mp.log1p, "log10": mp.log10,
+    "atan": mp.atan, "asin": mp.asin, "acos": mp.acos, "atan2": mp.atan2,
 }  # fmt: skip
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 1.7e308, -1.7e308, 1.0, -1.0])
 
@@ -41,9 +42,12 @@ def unary(op: str) -> Any:
     return kernel
 
 
-@wd.wave(LINE)
-def power(a: wd.Memory[N, wd.f64], b: wd.Memory[N, wd.f64], c: wd.Memory[N, wd.f64]):
-    wd.write(wd.pow(wd.read(a), wd.read(b)), c)
+def binary(op: str) -> Any:
+    @wd.wave(LINE)
+    def kernel(a: wd.Memory[N, wd.f64], b: wd.Memory[N, wd.f64], c: wd.Memory[N, wd.f64]):
+        wd.write(getattr(wd, op)(wd.read(a), wd.read(b)), c)
+
+    return kernel
 
 
 def arguments(op: str) -> list[np.ndarray]:
@@ -54,6 +58,15 @@ def arguments(op: str) -> list[np.ndarray]:
     roots = np.sqrt(0.5) * (1 + np.arange(-20, 20) * 2.0**-50)
     positive = np.concatenate([sizes, near_one, roots, 2 * roots])
     signs = rng.choice([-1.0, 1.0], COUNT)
+    if op in ("asin", "acos"):
+        ends = 1 - np.exp2(rng.uniform(-53, -1, COUNT))
+        few = np.minimum(sizes, 1.0)
+        return [np.concatenate([rng.uniform(-1, 1, COUNT), ends, -ends, signs * few, [0.26794, 0.57735, 0.5, 0.7071]])]
+    if op == "atan":
+        return [np.concatenate([rng.uniform(-6, 6, COUNT), signs * sizes, rng.uniform(0.26, 0.28, COUNT)])]
+    if op == "atan2":
+        plane = rng.uniform(-3, 3, (2, COUNT))
+        return [np.concatenate([plane[0], signs * sizes]), np.concatenate([plane[1], signs[::-1] * sizes[::-1]])]
     if op == "log10":
         return [np.concatenate([positive, 10.0 ** np.arange(-300, 300, 9)])]
     if op in ("log", "log2", "rsqrt"):
@@ -93,7 +106,7 @@ def check(got: np.ndarray, exact: list[Any], ulps: float, given: list[np.ndarray
 @pytest.mark.parametrize("op", EXACT)
 def test_within_their_bounds_and_the_same_bits_on_every_chip(op: str, oracle: Callable[[str], str]) -> None:
     given = arguments(op)
-    kernel = power if op == "pow" else unary(op)
+    kernel = binary(op) if op in ("pow", "atan2") else unary(op)
     with mp.workdps(50):
         exact = [EXACT[op](*(mp.mpf(float(x)) for x in numbers)) for numbers in zip(*given)]
         results = []
@@ -108,7 +121,7 @@ def test_within_their_bounds_and_the_same_bits_on_every_chip(op: str, oracle: Ca
     assert all(np.array_equal(x.view(np.int64), results[0].view(np.int64)) for x in results)
 
 
-@pytest.mark.parametrize("op", [*(op for op in EXACT if op != "pow")])
+@pytest.mark.parametrize("op", [*(op for op in EXACT if op not in ("pow", "atan2"))])
 def test_special_numbers(op: str) -> None:
     """NaN, infinities, both zeros, the smallest and the largest numbers: the evaluator's bits, which are NumPy's."""
     given = SPECIAL[np.abs(SPECIAL) < FARTHEST] if op in ("sin", "cos") else SPECIAL
@@ -134,7 +147,27 @@ def test_angles_beyond_the_limit_are_no_numbers(target: str) -> None:
 def test_powers_of_special_numbers(target: str) -> None:
     """By the definition exp2(y log2 x), in f64 as in f32."""
     x, y = np.repeat(SPECIAL, SPECIAL.size), np.tile(SPECIAL, SPECIAL.size)
-    agree(power, [x, y, np.zeros_like(x)], target, compare=near(1))
+    agree(binary("pow"), [x, y, np.zeros_like(x)], target, compare=near(1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_angles_of_special_points(dtype: type, target: str) -> None:
+    """Both zeros, axes, diagonals and infinities, as NumPy has them: octants, and the sign of what is on an axis."""
+    memory = wd.Memory[N, wd.f64 if dtype is np.float64 else wd.f32]
+
+    @wd.wave(LINE)
+    def kernel(a: memory, b: memory, c: memory):
+        wd.write(wd.atan2(wd.read(a), wd.read(b)), c)
+
+    some = np.array([*SPECIAL[np.abs(SPECIAL) != 1.7e308], 0.3, -0.3, 3e38, -1e-38]).astype(dtype)
+    some = some[(np.abs(some) > 1e-37) | ~(some != 0)] if dtype is np.float32 else some
+    y, x = np.repeat(some, some.size), np.tile(some, some.size)
+    got = np.zeros_like(x)
+    kernel.compile(y, x, got, target=target).emulate(y, x, got)
+    want = np.arctan2(y, x)
+    np.testing.assert_array_max_ulp(got, want, 5, dtype)
+    assert np.array_equal(np.signbit(got) | np.isnan(got), np.signbit(want) | np.isnan(want))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -48,7 +48,8 @@ SPECIAL = np.array(
 RANGES: dict[str, tuple[float, float]] = {
     "erf": (-5, 5), "sin": (-50, 50), "cos": (-50, 50), "tanh": (-10, 10), "sigmoid": (-30, 30), "exp": (-60, 60),
     "exp2": (-100, 100), "log": (1e-6, 1e6), "log2": (1e-6, 1e6), "rsqrt": (1e-6, 1e6), "reciprocal": (0.01, 1e5),
-    "sqrt": (0, 1e6), "expm1": (-20, 60), "log1p": (-0.999, 1e3), "log10": (1e-6, 1e6),
+    "sqrt": (0, 1e6), "expm1": (-20, 60), "log1p": (-0.999, 1e3), "log10": (1e-6, 1e6), "atan": (-50, 50),
+    "asin": (-1, 1), "acos": (-1, 1),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from source import assert_points_at, run
 
 import wavedsl as wd
+from wavedsl.cli import main
 
 GEMM = """
 @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], subs={BM: 16})
@@ -81,8 +82,9 @@ def test_dtype(gemm: wd.Kernel) -> None:
 
 def test_not_an_array(gemm: wd.Kernel) -> None:
     a, b, _ = _arrays()
-    with pytest.raises(wd.LaunchError, match="argument c is None, not an array"):
+    with pytest.raises(wd.LaunchError, match="argument c is None, not an array") as raised:
         gemm.evaluate(a, b, None)
+    assert "make a kernel without it, where its annotation is None" in raised.value.hint
 
 
 def test_scalar_kind(gemm: wd.Kernel) -> None:
@@ -113,6 +115,22 @@ def test_a_symbol_without_a_value(gemm: wd.Kernel) -> None:
         gemm.binding(None, subs={wd.sym.M: 4, wd.sym.N: 4})
     assert raised.value.message == "gemm: K has no value (in argument a)"
     assert raised.value.hint == "bind it: subs={K: …}, dynamic=(K,), or pass arrays"
+
+
+def test_all_symbols_without_a_value_are_named(
+    gemm: wd.Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, and on the command line by its options."""
+    with pytest.raises(wd.ConstraintError) as raised:
+        gemm.binding(None, subs={})
+    assert raised.value.message == "gemm: M, K, N have no value"
+    assert raised.value.hint == "bind it: subs={M: …, K: …, N: …}, dynamic=(M, K, N), or pass arrays"
+    file = tmp_path / "kernels.py"
+    symbols = "import wavedsl as wd\n\nM, N, K, BM = wd.symbols('M N K BM')\n"
+    file.write_text(symbols + GEMM)
+    assert main(["compile", f"{file}:gemm", "--target", "gfx942"]) == 1
+    text = capsys.readouterr().err
+    assert "help: bind it on the command line: --subs M=64,K=64,N=64, or --dynamic M,K,N" in text
 
 
 def test_a_tile_without_a_value_shows_the_decorator() -> None:

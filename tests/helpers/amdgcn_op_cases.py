@@ -249,6 +249,16 @@ for _name, _np in (
     few = (lambda b, x, n=_name: b.emit(n, (b.and_(x, 6),)), lambda x, f=_np: f(x & 6))
     case(f"{_name} of a few bits", "i32", "i32", *few)
     _scalar_case(_name, 1, lambda b, x, n=_name: b.emit(n, (x,)), _np)
+def _funnel(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    return ((_u(x).astype(U64) << U64(32) | _u(y)) >> (_u(z) & 31).astype(U64)).astype(U32)
+
+
+case(
+    "ldexp", "f64 i32", "f64", lambda b, x, n: b.ldexp(x, b.ashr(n, 22)), lambda x, n: np.ldexp(x, n >> 22)
+)
+case("funnel", "i32 i32 i32", "i32", lambda b, x, y, z: b.funnel(x, y, z), _funnel)
+case("funnel by 9", "i32", "i32", lambda b, x: b.funnel(x, x, 9), lambda x: _funnel(x, x, np.full_like(x, 9)))
+_scalar_case("funnel", 3, lambda b, x, y, z: b.funnel(x, y, z), _funnel)
 _scalar_case("udiv", 2, lambda b, x, y: b.emit("udiv", (x, b.or_(y, 1))), lambda x, y: _u(x) // _u(y | 1))
 
 

@@ -26,6 +26,7 @@ FLOPS = {
     **dict.fromkeys(("floor", "ceil", "trunc", "round", "exp", "exp2", "log", "log2"), 1),
     **dict.fromkeys(("sqrt", "rsqrt", "reciprocal"), 1),
     **dict.fromkeys(("tanh", "erf", "sigmoid", "sin", "cos", "expm1", "log1p", "log10"), 1),
+    **dict.fromkeys(("atan", "atan2", "asin", "acos"), 1),
     "fma": 2,
     "clamp": 2,
 }

@@ -89,6 +89,11 @@ def tf32(x: np.ndarray) -> np.ndarray:
     return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+def funnel(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    both = unsigned(x).astype(np.uint64) << np.uint64(32) | unsigned(y)
+    return (both >> (z & 31).astype(np.uint64)).astype(np.uint32).view(np.int32)
+
+
 def _cases() -> dict[str, Case]:
     ints = {
         "add": lambda a, b: a + b,
@@ -142,6 +147,12 @@ def _cases() -> dict[str, Case]:
             method(name),
             lambda a, ref=ref: [np.array([ref(int(v)) for v in unsigned(a)], np.uint32).view(np.int32)],
         )
+    cases["funnel"] = (
+        [dt.i32, dt.i32, dt.i32],
+        [dt.i32, dt.i32],
+        lambda b, x, y, z: [b.funnel(x, y, z), b.funnel(x, y, 41)],
+        lambda x, y, z: [funnel(x, y, z), funnel(x, y, np.full_like(x, 9))],
+    )
     cases["mul_wide_u"] = (
         [dt.i32, dt.i32],
         [dt.i64],

@@ -5897,6 +5897,78 @@ trunc_f32:                              ; @trunc_f32
 	.set trunc_f32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	funnel                          ; -- Begin function funnel
+	.p2align	8
+	.type	funnel,@function
+funnel:                                 ; @funnel
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_alignbit_b32 v1, v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel funnel
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end80:
+	.size	funnel, .Lfunc_end80-funnel
+                                        ; -- End function
+	.set funnel.num_vgpr, 4
+	.set funnel.num_agpr, 0
+	.set funnel.numbered_sgpr, 16
+	.set funnel.num_named_barrier, 0
+	.set funnel.private_seg_size, 0
+	.set funnel.uses_vcc, 0
+	.set funnel.uses_flat_scratch, 0
+	.set funnel.has_dyn_sized_stack, 0
+	.set funnel.has_recursion, 0
+	.set funnel.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.globl	set_bits                        ; -- Begin function set_bits
 	.p2align	8
 	.type	set_bits,@function
@@ -5952,8 +6024,8 @@ set_bits:                               ; @set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end80:
-	.size	set_bits, .Lfunc_end80-set_bits
+.Lfunc_end81:
+	.size	set_bits, .Lfunc_end81-set_bits
                                         ; -- End function
 	.set set_bits.num_vgpr, 2
 	.set set_bits.num_agpr, 0
@@ -6023,8 +6095,8 @@ trailing_zeros:                         ; @trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end81:
-	.size	trailing_zeros, .Lfunc_end81-trailing_zeros
+.Lfunc_end82:
+	.size	trailing_zeros, .Lfunc_end82-trailing_zeros
                                         ; -- End function
 	.set trailing_zeros.num_vgpr, 2
 	.set trailing_zeros.num_agpr, 0
@@ -6093,8 +6165,8 @@ reversed_bits:                          ; @reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end82:
-	.size	reversed_bits, .Lfunc_end82-reversed_bits
+.Lfunc_end83:
+	.size	reversed_bits, .Lfunc_end83-reversed_bits
                                         ; -- End function
 	.set reversed_bits.num_vgpr, 2
 	.set reversed_bits.num_agpr, 0
@@ -6162,8 +6234,8 @@ uniform_set_bits:                       ; @uniform_set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end83:
-	.size	uniform_set_bits, .Lfunc_end83-uniform_set_bits
+.Lfunc_end84:
+	.size	uniform_set_bits, .Lfunc_end84-uniform_set_bits
                                         ; -- End function
 	.set uniform_set_bits.num_vgpr, 2
 	.set uniform_set_bits.num_agpr, 0
@@ -6232,8 +6304,8 @@ uniform_leading_zeros:                  ; @uniform_leading_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end84:
-	.size	uniform_leading_zeros, .Lfunc_end84-uniform_leading_zeros
+.Lfunc_end85:
+	.size	uniform_leading_zeros, .Lfunc_end85-uniform_leading_zeros
                                         ; -- End function
 	.set uniform_leading_zeros.num_vgpr, 2
 	.set uniform_leading_zeros.num_agpr, 0
@@ -6302,8 +6374,8 @@ uniform_trailing_zeros:                 ; @uniform_trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end85:
-	.size	uniform_trailing_zeros, .Lfunc_end85-uniform_trailing_zeros
+.Lfunc_end86:
+	.size	uniform_trailing_zeros, .Lfunc_end86-uniform_trailing_zeros
                                         ; -- End function
 	.set uniform_trailing_zeros.num_vgpr, 2
 	.set uniform_trailing_zeros.num_agpr, 0
@@ -6371,8 +6443,8 @@ uniform_reversed_bits:                  ; @uniform_reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end86:
-	.size	uniform_reversed_bits, .Lfunc_end86-uniform_reversed_bits
+.Lfunc_end87:
+	.size	uniform_reversed_bits, .Lfunc_end87-uniform_reversed_bits
                                         ; -- End function
 	.set uniform_reversed_bits.num_vgpr, 2
 	.set uniform_reversed_bits.num_agpr, 0
@@ -8697,6 +8769,41 @@ amdhsa.kernels:
     .symbol:         trunc_f32.kd
     .uses_dynamic_stack: false
     .vgpr_count:     2
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           funnel
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         funnel.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
     .vgpr_spill_count: 0
     .wavefront_size: 64
   - .agpr_count:     0

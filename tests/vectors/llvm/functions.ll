@@ -25,6 +25,7 @@ declare i32 @llvm.bitreverse.i32(i32)
 declare i32 @llvm.ctlz.i32(i32, i1)
 declare i32 @llvm.ctpop.i32(i32)
 declare i32 @llvm.cttz.i32(i32, i1)
+declare i32 @llvm.fshr.i32(i32, i32, i32)
 declare i32 @llvm.smax.i32(i32, i32)
 declare i32 @llvm.smin.i32(i32, i32)
 declare i32 @llvm.umin.i32(i32, i32)
@@ -1002,6 +1003,20 @@ define amdgpu_kernel void @trunc_f32(ptr addrspace(1) %in_x, ptr addrspace(1) %o
   %r = call float @llvm.trunc.f32(float %x)
   %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
   store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @funnel(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %ay = getelementptr i32, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i32, ptr addrspace(1) %ay
+  %az = getelementptr i32, ptr addrspace(1) %in_z, i32 %tid
+  %z = load i32, ptr addrspace(1) %az
+  %r = call i32 @llvm.fshr.i32(i32 %x, i32 %y, i32 %z)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
   ret void
 }
 

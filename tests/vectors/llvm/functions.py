@@ -272,6 +272,10 @@ FUNCTIONS = (
     _compare("ge", "f64", "oge", lambda x, y: x >= y),
     Function("int_to_double", "i32", "f64", "%r = sitofp i32 %x to double", lambda x: x.astype(np.float64)),
     _call("trunc_f32", "llvm.trunc.f32", "f32", 1, np.trunc),
+    _call(
+        "funnel", "llvm.fshr.i32", "u32", 3,
+        lambda x, y, z: ((x.astype(np.uint64) << np.uint64(32) | y) >> (z & 31).astype(np.uint64)).astype(np.uint32),
+    ),
     _bits("set_bits", "ctpop", lambda d: d.count("1")),
     _bits("trailing_zeros", "cttz", _trailing, "false"),
     _bits("reversed_bits", "bitreverse", lambda d: int(d[::-1], 2)),
