@@ -221,7 +221,7 @@ def _swizzles(row_bytes: int, tile_bytes: int) -> tuple[list[tuple[Xor, ...]], l
                 pairs += [((b, m, s), (min(b, top - m - s - b), m, s + b)) for s in fits[:2] if m + s + b < top]
                 # fragments whose lanes skip a bit of the row's number (`mma_options.in_runs`)
                 pairs += [((b - 1, m, s), (1, m + b - 1, s + 1)) for s in fits[:2] if b > 1 and m + s + b < top]
-    # Sixteen lanes read 8 bytes of a row each, beside stores of single elements whose lanes go down the upper bits of rows.
+    # Sixteen lanes read 8 bytes of a row each; lanes that store single elements go down the upper bits of rows.
     for s in (s for s in range(max(row_bits - 3, 4), row_bits) if 3 + s + 4 < top):
         left = top - 3 - s - 4
         pairs += [((4, 3, s), (b, m, s + 7 - m)) for b in (1, 2) if b <= left for m in range(7 - b, 2, -1)]
