@@ -221,11 +221,11 @@ def _swizzles(row_bytes: int, tile_bytes: int) -> tuple[list[tuple[Xor, ...]], l
                 pairs += [((b, m, s), (min(b, top - m - s - b), m, s + b)) for s in fits[:2] if m + s + b < top]
                 # fragments whose lanes skip a bit of the row's number (`mma_options.in_runs`)
                 pairs += [((b - 1, m, s), (1, m + b - 1, s + 1)) for s in fits[:2] if b > 1 and m + s + b < top]
-    # reads of 8 bytes by sixteen lanes, each of a row of its own, beside stores of single elements
+    # Sixteen lanes read 8 bytes of a row each; lanes that store single elements go down the upper bits of rows.
     for s in (s for s in range(max(row_bits - 3, 4), row_bits) if 3 + s + 4 < top):
-        pairs += [((4, 3, s), (1, m, s + 7 - m)) for m in (6, 5, 4, 3)]
-        pairs += [((4, 3, s), (2, m, s + 7 - m)) for m in (5, 4, 3)]
-        pairs.append(((4, 3, s), (min(4, top - 3 - s - 4), 3, s + 4)))
+        left = top - 3 - s - 4
+        pairs += [((4, 3, s), (b, m, s + 7 - m)) for b in (1, 2) if b <= left for m in range(7 - b, 2, -1)]
+        pairs += [((4, 3, s), (min(4, left), 3, s + 4))] if left > 2 else []
     return single, pairs
 
 
