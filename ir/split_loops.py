@@ -292,12 +292,16 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
 
 
 def _behind_one(b: Builder, op: Op, lo: Value, hi: Value) -> Value:
-    """The end of a part; not a known number where that is a single trip with asynchronous products: as straight code
-    beside the other part's loop it takes more registers than a warpgroup has (attention of head size 128 on 1111 keys:
-    ptxas 13 spills 96 bytes and lets products wait for each other). Computing warpgroups have numbers below the copying
-    one's, of which neither this compiler nor ptxas makes the 1 that it is."""
+    """The end of a part; not a known number where that is a single trip whose products overlap with those of the trip
+    before: as straight code beside the other part's loop it takes more registers than a warpgroup has (attention of
+    head size 128 on 1111 keys: ptxas 13 spills 96 bytes and lets products wait for each other). Where trips do not
+    overlap, straight code takes fewer than the loop (gradients of head size 64, 128 keys by 96 queries, added up by
+    atomics: none spilled, 56 to 120 bytes by the loop). Computing warpgroups have numbers below the copying one's, of
+    which neither this compiler nor ptxas makes the 1 that it is."""
     notes = b.kernel.notes.get("lowering")
-    if notes is None or not (notes.strategy and notes.strategy.specialize) or not _starts_products(op):
+    if notes is None or not (notes.strategy and notes.strategy.specialize and notes.strategy.overlapped):
+        return hi
+    if not _starts_products(op):
         return hi
     if lo.const is None or hi.const is None or int(hi.const) - int(lo.const) != 1:
         return hi
