@@ -538,5 +538,5 @@ def test_every_kernel_ir_op_has_a_selection() -> None:
     from wavedsl.codegen.ptx.select import _SELECT
     from wavedsl.ir.kernel_ir import ROWS
 
-    # no chip here scales in the product, or exchanges lane bits with registers' in place
-    assert set(ROWS) - set(_SELECT) == {"yield", "mma.scaled", "swap_lanes"}
+    # no chip here scales in the product, exchanges lane bits with registers' in place, or multiplies by a power of two
+    assert set(ROWS) - set(_SELECT) == {"yield", "mma.scaled", "swap_lanes", "ldexp"}
