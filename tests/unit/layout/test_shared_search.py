@@ -71,6 +71,24 @@ def test_gfx942_v_prefers_8_lanes_along_d_and_two_xor_terms(chip: SimpleNamespac
     assert [(p.low, p.extent) for p in choice.place.pieces if p.dim == "K"] == [(16, 4), (4, 2), (8, 2), (1, 4)]
 
 
+@pytest.mark.parametrize("rows", [64, 128])
+def test_rows_of_sixteen_lanes_and_single_elements_are_free_of_conflicts(chip: SimpleNamespace, rows: int) -> None:
+    """V stored an element at a time, 8 along D per lane, and read 4 along K by lanes that have a row each: a row of 128
+    bytes has sixteen places for what sixteen lanes read, so four bits of the row's number choose among them."""
+    above = {64: "r3", 128: "r3 r4"}[rows]
+    read = spec(D="l0 l1 l2 l3 l4", K="e0 e1 l5")
+    copy = spec(D=f"r0 r1 r2 l0 l1 {above}", K="l2 l3 l4 l5 w0 w1")
+    uses = [
+        SharedAccess("V", "read", read, waves=4, trips=rows // 2, atoms=chip.vectors),
+        SharedAccess("copy", "write", copy, waves=4, atoms=chip.vectors),
+    ]
+    choice = choose_place({"D": rows, "K": 64}, 2, uses, **chip.gfx942)
+    reads, writes = choice.accesses
+    assert choice.conflict_free and choice.place.injective() and choice.place.bytes == rows * 128
+    assert (reads.plan.bytes, reads.cycles) == (8, (4,)) and (writes.plan.bytes, writes.cycles) == (2, (2,))  # type: ignore[union-attr]
+    assert writes.registers == 8, "what further bits choose is the same for a lane's own rows"
+
+
 def test_sm_80_operands_are_free_of_conflicts_with_ldmatrix(chip: SimpleNamespace) -> None:
     a = spec(M="l2 l3 l4 e1 r0 w0", K="e0 l0 l1 e2 r1 r2")
     b = spec(N="l2 l3 l4 r0 r1 w0", K="e0 l0 l1 e1 r2 r3")
