@@ -21,7 +21,7 @@ import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError
-from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
+from wavedsl.ir.graph import Argument, Mapping, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import names, scale_of
 
@@ -74,6 +74,20 @@ ROWS: dict[str, OpRow] = {}
 def row(name: str) -> OpRow:
     """The row of an operation; a KeyError here is a bug of the compiler, never of the user."""
     return ROWS[name]
+
+
+def meaning(n: Node) -> Any:
+    """What a node is made of; itself, where it is more than a function of that. Equal for nodes of the same number."""
+    known: dict[int, Any] = {}
+
+    def visit(x: Node) -> Any:
+        if x.id not in known:
+            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
+            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(visit, x.inputs)) if plain else x.id
+            known[x.id] = what
+        return known[x.id]
+
+    return visit(n)
 
 
 def _add(name: str, signature: str, index_rule: str, rule: Rule, doc: str, compute: Any = None, **flags: Any) -> None:

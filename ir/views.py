@@ -19,7 +19,7 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import ROWS, meaning
 from wavedsl.ir.symbols import dim_name, evaluate
 
 
@@ -161,20 +161,6 @@ def index_positions(n: Node) -> set[int]:
 def is_tile(graph: Graph, n: Node) -> bool:
     """Whether a read or write moves a plain tile, with a mapping or without."""
     return placement(graph, n) is not None
-
-
-def meaning(n: Node) -> Any:
-    """What a node is made of; itself, where it is more than a function of that. Equal for nodes of the same number."""
-    known: dict[int, Any] = {}
-
-    def visit(x: Node) -> Any:
-        if x.id not in known:
-            plain = x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
-            what = (x.op, str(sorted(x.attrs.items(), key=str)), *map(visit, x.inputs)) if plain else x.id
-            known[x.id] = what
-        return known[x.id]
-
-    return visit(n)
 
 
 def same_place(x: Node, y: Node) -> bool:
