@@ -101,10 +101,10 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
             row = low.inference.operand_layout(sort, 0)
             pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype, n))
         elif n.op in ("extract", "shuffle"):
-            own, across = pick_bytes(low, n)
-            asks.append((own, n))
-            if across:
-                reductions.append((across * low.partition.waves, n))
+            alone, shared = pick_bytes(low, n)
+            asks.append((alone, n))
+            if shared:
+                reductions.append((shared * low.partition.waves, n))
         elif n.op == "reshape":
             source = low.inference.operand_layout(n, 0)
             between = regroup(low, n, source)

@@ -120,6 +120,9 @@ def of_one_wave(
     """The elements at coordinate `at` of a dimension that waves share: each takes what it has at the place of its own
     part, and then that of the wave whose part it is."""
     b, wave = low.b, low.plans[dim].wave
+    owner: Any
+    place: Any
+    exists: Value | None
     if isinstance(at, int):
         if not 0 <= at < extent:
             return from_elements(b, layout, n.dtype, [b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)

@@ -155,7 +155,7 @@ def is_late_value(low: Lowering, n: Node) -> bool:
     """Whether the elements of a node are computed when somebody asks for them. In a branch nobody outside its region
     does: what a nested region computed would be there only."""
     region = low.region_of(n)
-    if not low.computes_late(region) or n.dtype is dt.i1:
+    if not low.computes_late(region) or (n.dtype is dt.i1 and not low.streams):
         return False
     if region is low.graph.region:
         return low.loop_dim is None

@@ -1,4 +1,4 @@
-"""ChaCha20's key stream (RFC 8439): hundreds of additions, exclusive ors and rotations of words one behind the other."""
+"""ChaCha20's key stream (RFC 8439): hundreds of additions, exclusive ors and rotations one behind the other."""
 
 from __future__ import annotations
 

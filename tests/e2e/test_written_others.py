@@ -206,7 +206,7 @@ def adam(
     g: wd.Memory[N, BF16], m: wd.Memory[N, F32], v: wd.Memory[N, F32], master: wd.Memory[N, F32],
     p: wd.Memory[N, BF16], norm: wd.Memory[P, F32], rate: wd.Scalar[F32], bias: wd.Scalar[F32], bias2: wd.Scalar[F32],
 ):  # fmt: skip
-    """AdamW on f32 copies of bf16 weights, gradients clipped to the norm of all; nothing moves if that is not finite."""
+    """AdamW on f32 copies of bf16 weights, gradients clipped to the norm of all; none moves if that is not finite."""
     total = wd.read(norm, mapping=wd.IndexMapping((), {P: 0}))
     stuck = (total * 0.0) != 0.0
     grad = wd.cast(wd.read(g), F32) * wd.minimum(1.0, wd.rsqrt(total))
@@ -391,3 +391,10 @@ def test_loops_that_take_one_row_hold_the_others(target: str, oracle: Callable[[
         compiled = kernel.compile(target=target, subs=sizes)
         assert not compiled.resources.spills and compiled.shared_bytes <= 20480
         assert sum(compiled.resources.instructions.values()) < 1200
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_masks_of_long_values_are_made_as_they_are_used(target: str) -> None:
+    """Nine reads of 16 registers at once, and masks of 32 elements for each: 250 registers, 35 of them spilled."""
+    compiled = max_pool.compile(target=target, subs={B: 16, H: 112, W: 112, C: 64, P: 56, Q: 56})
+    assert compiled.resources.scratch_bytes == 0 and compiled.resources.registers <= 160
