@@ -160,11 +160,12 @@ def _lambda(code: CodeType) -> Loc:
     """The first line of a lambda, from the word on as far as its body goes on that line."""
     line = code.co_firstlineno
     raw = linecache.getline(code.co_filename, line).encode()
-    spans = [(start, end) for first, last, start, end in code.co_positions() if (first, last) == (line, line)]
+    positions = getattr(code, "co_positions", tuple)()  # none before Python 3.11
+    spans = [(start, end) for first, last, start, end in positions if (first, last) == (line, line)]
     spans = [(start, end) for start, end in spans if start is not None and end is not None and end > start]
     body = min((start for start, _ in spans), default=len(raw))
     col = max(0, raw.rfind(b"lambda", 0, body))
-    end = max((end for _, end in spans), default=col)
+    end = max((end for _, end in spans), default=len(raw.rstrip()))
     return Loc(code.co_filename, line, len(raw[:col].decode()), len(raw[:end].decode()))
 
 
