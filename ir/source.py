@@ -13,6 +13,7 @@ import functools
 import linecache
 import sys
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from wavedsl.ir.loc import Loc
 
@@ -160,11 +161,12 @@ def _lambda(code: CodeType) -> Loc:
     """The first line of a lambda, from the word on as far as its body goes on that line."""
     line = code.co_firstlineno
     raw = linecache.getline(code.co_filename, line).encode()
-    spans = [(start, end) for first, last, start, end in code.co_positions() if (first, last) == (line, line)]
+    positions: Any = getattr(code, "co_positions", tuple)()  # none before Python 3.11
+    spans = [(start, end) for first, last, start, end in positions if (first, last) == (line, line)]
     spans = [(start, end) for start, end in spans if start is not None and end is not None and end > start]
     body = min((start for start, _ in spans), default=len(raw))
     col = max(0, raw.rfind(b"lambda", 0, body))
-    end = max((end for _, end in spans), default=col)
+    end = max((end for _, end in spans), default=len(raw.rstrip()))
     return Loc(code.co_filename, line, len(raw[:col].decode()), len(raw[:end].decode()))
 
 

@@ -287,7 +287,8 @@ def enumerate_space(space: Mapping[Any, Sequence[int]]) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of a candidate before it is compiled: why it is not worth it, or roughly how long it takes."""
+    """What is known of a candidate before it is compiled: why it is not worth it, or roughly how long it takes; both
+    of one that leaves lanes idle."""
 
     candidate: Candidate
     reason: str = ""
@@ -324,8 +325,16 @@ def estimates(
         seconds = 0.0
         if not reason:
             seconds = _quick_seconds(here.graph, here.values, here.partition, here.target, product, stages, choices)
+            reason = _idle(here)
         found.append(Estimate(candidate, reason, seconds))
     return found
+
+
+def worth_it(found: Sequence[Estimate]) -> list[Estimate]:
+    """The same estimates; where all candidates are left out, those that leave lanes idle are not."""
+    if any(not e.reason for e in found):
+        return list(found)
+    return [replace(e, reason="") if e.seconds else e for e in found]
 
 
 def _illegal(kernel: Any, candidate: Candidate, target: Target) -> str:
@@ -401,9 +410,16 @@ def _does_not_fit(graph: Any, partition: Partition, target: Target, stages: int)
         largest = max((_tile_elements(partition, a.dims) for a in graph.arguments if a.dims), default=1)
         if largest > MOST_ELEMENTS * threads:
             return f"{largest} elements of one array are more than {MOST_ELEMENTS} per lane"
-        if largest < target.wave_size:
-            return f"{largest} elements of a workgroup leave lanes of a wave idle"
     return ""
+
+
+def _idle(here: _Cut) -> str:
+    """Why a candidate leaves lanes without elements."""
+    if any(n.op in PRODUCTS for n in here.graph.all_nodes()):
+        return ""
+    arrays = [a.dims for a in here.graph.arguments if a.dims]
+    largest = max((_tile_elements(here.partition, dims) for dims in arrays), default=1)
+    return "" if largest >= here.target.wave_size else f"{largest} elements of a workgroup leave lanes of a wave idle"
 
 
 def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:

@@ -26,7 +26,15 @@ from typing import Any
 from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.product import Product
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
-from wavedsl.tuning.candidates import Candidate, Estimate, check_space, derive_space, enumerate_space, estimates
+from wavedsl.tuning.candidates import (
+    Candidate,
+    Estimate,
+    check_space,
+    derive_space,
+    enumerate_space,
+    estimates,
+    worth_it,
+)
 from wavedsl.tuning.chip import chip_for
 from wavedsl.tuning.kernel_ref import reference as kernel_reference
 from wavedsl.tuning.merging import (
@@ -224,7 +232,7 @@ class _Run:
                 break
             here = candidates[i : i + AT_ONCE]
             found += estimates(self.kernel, here, self.dims, self.chip.target, self.chip.product)
-        return found
+        return worth_it(found)
 
     def compile(self, pool: Pool) -> None:
         """Estimate every candidate, compile the most promising, best first."""

@@ -182,9 +182,11 @@ def count_clocks(task: Task) -> dict[str, Any]:
     started = time.perf_counter()
     compiled = task.compiled()
     values = task.symbols()
+    groups = prod(int(_extent(g, values)) for g in compiled.grid)
+    if not groups:  # an extent is 0
+        return {"status": "ok", "clocks": 0, "groups": 0, "seconds": 0.0, "emulation_seconds": 0.0}
     arguments = [_zeros(compiled, p, values) for p in compiled.params if not p.source]
     report = sample(compiled, arguments)
-    groups = prod(int(_extent(g, values)) for g in compiled.grid)
     clocks = report.replay(chip=varied(task.target, units=task.product.units)).cycles
     return {
         "status": "ok",
