@@ -249,7 +249,8 @@ def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: 
         results = frame.unless_empty(
             lambda: _staged_trips(frame, stages, done), lambda: [release(low, ring) for ring in done]
         )
-        low.products.given_back += done
+        if done:
+            low.products.given_back += done
         return results
     if stages:
         low.strategy.why.setdefault("products", stages)
@@ -316,7 +317,8 @@ def _done_behind_first(frame: LoopFrame, stages: TripStages) -> list[Ring]:
     """Of these the ones that only products of a loop's first stage read: the second stage of the last iteration need
     not have run."""
     low = frame.low
-    assert low.products is not None
+    if low.products is None:
+        return []
     around = low.products.region
     first = {frame.steps[i].node.id for i in stages.first if frame.steps[i].node is not None}
     users = low.users()

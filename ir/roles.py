@@ -2,14 +2,14 @@
 
 In: a `Lowering` and its `Strategy`. The reads that matrix instructions take from shared memory are gathered in rings.
 With a copying warpgroup the kernel's body is written twice: one thread of that warpgroup walks the regions and fills
-the rings, all other waves walk them as if the rings were full. Without it one thread of the first wave fills a slot as
-soon as it has been given back (`ring_loops`).
+the rings, all other waves walk them as if the rings were full. Without it one thread of the first wave fills a slot
+as soon as it has been given back (`ring_loops`).
 
 Rings are filled in the order in which the reads stand, but for what is given back later than others: then those come
 first whose slots are free (`rings_behind`, `rings_of_second_products`).
 
-Invariants: both walks meet each ring as often, so slots and parities agree. No slot that the copying thread waits for is
-given back only behind a read of what that thread fills later.
+Invariants: both walks meet each ring as often, so slots and parities agree. No slot that the copying thread waits for
+is given back only behind a read of what that thread fills later.
 """
 
 from __future__ import annotations
