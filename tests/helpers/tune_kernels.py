@@ -46,6 +46,13 @@ def double(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
     wd.write(wd.read(a) * 2.0, b)
 
 
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])
+def centred(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+    """Rows that are held until something of all of them is known."""
+    x = wd.read(a)
+    wd.write(x - wd.max(x, N), b)
+
+
 @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])
 def by_tile(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
     """What it computes depends on its tile, as no right kernel's result does."""
