@@ -215,19 +215,19 @@ def test_dimension_held_whole_that_does_not_fit() -> None:
 
 
 def test_registers_of_a_tile_that_some_waves_hold_in_common() -> None:
-    """The numbers of the message are those that give its registers: 4 warps, of which pairs have the same 64 rows."""
+    """The numbers of the message are those that give its registers: 32 warps, of which pairs have the same 64 rows."""
     source = """
     @wd.wave([wd.WorkgroupConstraint(M, 128, 0), wd.WaveConstraint(M, 64), wd.WorkgroupConstraint(N, 64, 1),
-              wd.WaveConstraint(N, 32), wd.TilingConstraint(K, 128)])
+              wd.WaveConstraint(N, 32), wd.TilingConstraint(K, 512)])
     def gemm(a: wd.Memory[M, K, wd.f64], b: wd.Memory[M, N, wd.f64]):
         @wd.iterate(K, init_args=[wd.Register[M, wd.f64](0.0)])
         def total(t):
             return t + wd.sum(wd.read(a), dim=K)
         wd.write(wd.broadcast(total, M, N), b)
     """
-    error = refused(wd.RegisterPressureError, source, "sm_80", "M: 96, N: 64, K: 256")
-    message = "read: a wave's M=64 x K=128 elements of f64 are 512 registers of each of its 32 lanes; sm_80 has 255"
-    expect(error, message, "wd.read(a)", "smaller tiles of K")
+    error = refused(wd.RegisterPressureError, source, "sm_80", "M: 96, N: 64, K: 1024")
+    message = "read: a wave's M=64 x K=64 elements of f64 are 256 registers of each of its 32 lanes; sm_80 has 255"
+    expect(error, message, "wd.read(a)", "smaller tiles of M")
 
 
 def test_tiles_that_hints_name_are_shorter_than_the_dimension() -> None:
