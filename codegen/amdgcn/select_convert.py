@@ -15,7 +15,7 @@ from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
 from wavedsl.codegen.amdgcn.select_int import add64
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel_ir import Op
+from wavedsl.ir.kernel_ir import Op, Value
 
 # ---------------------------------------------------------------------------------------------------- number conversion
 
@@ -197,7 +197,7 @@ def pack(s: Selector, op: Op) -> None:
     elif name == "f16":
         _pack_f16(s, s.result(op), values)
     elif name == "bf16":
-        _pack_bf16(s, s.result(op), values)
+        _pack_bf16(s, s.result(op), values, [_is_power(a) for a in op.args for _ in range(a.type.n)])
     elif name in _FP8:
         _pack_fp8(s, op, values, _check_fp8(s, op, dtype))
     elif name == "f4e2m1":
@@ -239,21 +239,42 @@ def _pack_f16(s: Selector, dst: Ref, values: list[Operand]) -> None:
     s.emit(s.rows.v_pack_b32_f16, dst, a, b)
 
 
-def _pack_bf16(s: Selector, dst: Ref, values: list[Operand]) -> None:
+def _is_power(a: Value) -> bool:
+    """Whether numbers are powers: not below zero, and if they are NaN, a quiet one, whatever its sign."""
+    while a.op is not None and a.op.name == "slice":
+        a = a.op.args[0]
+    if a.op is not None and a.op.name == "vec":
+        return all(map(_is_power, a.op.args))
+    return a.op is not None and a.op.name == "exp2" and a.type.kind == "f32"
+
+
+_QUIET_NAN = 0x7FC00000
+
+
+def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], powers: list[bool]) -> None:
+    """Round to nearest even by adding to the bits. That may make infinity or zero of a NaN: where there is one, all ones
+    take the sum's place, an inline constant. Bits of `powers` above the first quiet NaN's are those of NaNs, so the
+    smaller of both is what to round."""
     r = s.rows
     low, high = values
     if r.packs_rounded:
         s.vop3(r.v_cvt_pk_bf16_f32, dst, low, high)
         return
     rounded = []
-    for value in (low, high):
+    for value, power in zip((low, high), powers):
         x = s.to_vector(value)
+        if power:
+            bits = s.new("v")
+            s.valu(r.v_min_u32, bits, _QUIET_NAN, x)
+            x = bits
         odd = s.temp(r.v_bfe_u32, x, 16, 1)
         up = s.temp(r.v_add3_u32, x, odd, 0x7FFF)
-        nan = s.compare(r.v_cmp_u_f32, x, x)
-        out = s.new("v")
-        s.pick(out, nan, 0xFFFFFFFF, up)  # adding to a NaN may end at infinity or zero; all ones are an inline constant
-        rounded.append(out)
+        if not power:
+            nan = s.compare(r.v_cmp_u_f32, x, x)
+            out = s.new("v")
+            s.pick(out, nan, 0xFFFFFFFF, up)
+            up = out
+        rounded.append(up)
     s.vop3(r.v_perm_b32, dst, rounded[1], rounded[0], 0x07060302)
 
 

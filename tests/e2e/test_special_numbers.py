@@ -152,6 +152,29 @@ def test_shifts_by_constants(shift: Callable[[Any, int], Any], target: str) -> N
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_powers_rounded_to_bf16(target: str) -> None:
+    """Powers and NaNs of any sign and payload: what adding to bits makes of them, where a chip rounds by that."""
+
+    @wd.wave(LINE)
+    def kernel(a: wd.Memory[N, wd.f32], powers: wd.Memory[N, wd.f32], rounded: wd.Memory[N, wd.bf16]):
+        power = wd.exp2(wd.read(a))
+        wd.write(power, powers)
+        wd.write(wd.cast(power, wd.bf16), rounded)
+
+    nans = np.array([0x7FC00000, 0x7FFFFFFF, 0x7FFF8000, 0xFFC00000, 0xFFFFFFFF, 0xFFFF7FFF], np.uint32).view(np.float32)
+    edges = [np.inf, -np.inf, 127.9999, 128.0, -126.0, -140.0, -200.0, 0.0, -0.0]
+    a = np.concatenate([nans, np.float32(edges), np.linspace(-130, 130, 1009, dtype=np.float32)])
+    powers, rounded = np.zeros_like(a), np.zeros(len(a), wd.bf16.storage)
+    compiled = kernel.compile(a, powers, rounded, target=target)
+    compiled.emulate(a, powers, rounded, checks=True)
+    assert np.isnan(powers[: len(nans)]).all() and not np.isnan(powers[len(nans) :]).any()
+    with np.errstate(all="ignore"):
+        same_bits(rounded.view(ml_dtypes.bfloat16), powers.astype(ml_dtypes.bfloat16))
+    if target in ("gfx90a", "gfx942"):
+        assert "v_cmp_u_f32" not in compiled.asm
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_whole_powers(target: str) -> None:
     """Whichever type the exponent is written in, negative bases have powers."""
     exponents = (0, 2.0, -1, -3, np.int64(9), -10)
