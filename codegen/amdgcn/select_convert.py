@@ -252,9 +252,9 @@ _QUIET_NAN = 0x7FC00000
 
 
 def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], powers: list[bool]) -> None:
-    """Round to nearest even by adding to the bits. That may make infinity or zero of a NaN: where there is one, all ones
-    take the sum's place, an inline constant. Bits of `powers` above the first quiet NaN's are those of NaNs, so the
-    smaller of both is what to round."""
+    """Round to nearest even by adding to the bits. That may make infinity or zero of a NaN: where there is one, all
+    ones take the sum's place, an inline constant. Bits of `powers` above the first quiet NaN's are those of NaNs, so
+    the smaller of both is what to round."""
     r = s.rows
     low, high = values
     if r.packs_rounded:
