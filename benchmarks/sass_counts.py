@@ -197,7 +197,7 @@ FLOATS = {
 """Most float instructions per score of attention, by head size: a multiply-add, a maximum and an addition each, and a
 trip's multiplications of O by what its maxima changed, 1/2 of a head per key of a block."""
 OTHERS = {
-    ("sm_90a", 64): 6.9, ("sm_90a", 128): 7.3, ("sm_90a", 256): 12.3, ("sm_80", 64): 7.5, ("sm_80", 128): 10.5,
+    ("sm_90a", 64): 6.9, ("sm_90a", 128): 7.3, ("sm_90a", 256): 12.4, ("sm_80", 64): 7.5, ("sm_80", 128): 10.5,
     ("sm_80", 256): 20.5,
 }  # fmt: skip
 """What a trip issues per score beside products, all in all: sm_80's threads load their operands and copy."""

@@ -207,7 +207,7 @@ def _panels(extents: Sequence[tuple[str, int]], elsize: int, span: int) -> tuple
     return panels + tuple(reversed(outer)) + (Piece(inner, 1, wide, elsize),)
 
 
-def _swizzles(row_bytes: int, tile_bytes: int) -> tuple[list[tuple[Xor, ...]], list[tuple[Xor, ...]]]:
+def _swizzles(row_bytes: int, tile_bytes: int, elsize: int) -> tuple[list[tuple[Xor, ...]], list[tuple[Xor, ...]]]:
     """Single XOR terms worth trying for rows of a power of two of bytes, and pairs of them."""
     row_bits, top = row_bytes.bit_length() - 1, (tile_bytes - 1).bit_length()
     single: list[tuple[Xor, ...]] = []
@@ -221,8 +221,10 @@ def _swizzles(row_bytes: int, tile_bytes: int) -> tuple[list[tuple[Xor, ...]], l
                 pairs += [((b, m, s), (min(b, top - m - s - b), m, s + b)) for s in fits[:2] if m + s + b < top]
                 # fragments whose lanes skip a bit of the row's number (`mma_options.in_runs`)
                 pairs += [((b - 1, m, s), (1, m + b - 1, s + 1)) for s in fits[:2] if b > 1 and m + s + b < top]
-    # Sixteen lanes read 8 bytes of a row each; lanes that store single elements go down the upper bits of rows.
-    for s in (s for s in range(max(row_bits - 3, 4), row_bits) if 3 + s + 4 < top):
+    # Sixteen lanes read 8 bytes of a row each; lanes that store single elements go down the upper bits of rows. Not of
+    # words: without conflicts so, but neighbours are no longer read together (`ds_read2_b32`).
+    deep = range(max(row_bits - 3, 4), row_bits) if elsize < 4 else ()
+    for s in (s for s in deep if 3 + s + 4 < top):
         left = top - 3 - s - 4
         pairs += [((4, 3, s), (b, m, s + 7 - m)) for b in (1, 2) if b <= left for m in range(7 - b, 2, -1)]
         pairs += [((4, 3, s), (min(4, left), 3, s + 4))] if left > 2 else []
@@ -287,7 +289,7 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         other += [place(_base(dims, elsize, row + p, ())) for p in pads]
     orders = _orders(accesses, inner, extent, elsize) if all(m.permuted for m in used) else []
     if not row & (row - 1):
-        singles, pairs = ([x for x in xors if legal(x)] for xors in _swizzles(row, row * rows))
+        singles, pairs = ([x for x in xors if legal(x)] for xors in _swizzles(row, row * rows, elsize))
         first = row.bit_length() - 1
         chunks = [((LINE - m, m, s),) for m in spread for s in range(max(first - m, LINE - m), first - m + 3)]
         single += [natural.varied(xor=x) for x in singles]
@@ -300,7 +302,7 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
                 double += [permuted.varied(xor=x) for x in pairs]
     elif (width := min(row & -row, 128)) >= 32:
         panels = place(_panels(dims, elsize, width))
-        singles, pairs = ([x for x in xors if legal(x)] for xors in _swizzles(width, width * rows))
+        singles, pairs = ([x for x in xors if legal(x)] for xors in _swizzles(width, width * rows, elsize))
         single += [panels.varied(xor=x) for x in ((), *singles)]
         double += [panels.varied(xor=x) for x in pairs]
     whole = [p for p in single if not p.xor or p.xor[0][1] == 4]  # terms on 16-byte chunks suit the widest accesses
