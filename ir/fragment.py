@@ -107,8 +107,8 @@ class Lazy(OnDemand):
         self.elements: dict[int, Value] = {}
         self.packed: dict[int, Value] = {}
         self.touched: set[int] = set()
-        behind = [source.depth for source, _ in sources if isinstance(source, Lazy)]
-        self.depth = 1 + max(behind, default=0)
+        behind: list[int] = [source.depth for source, _ in sources if isinstance(source, Lazy)]
+        self.depth: int = 1 + max(behind, default=0)
         self.steps_down = any(depth // STEP != self.depth // STEP for depth in behind)
 
     def word(self, b: Builder, index: int) -> Value:

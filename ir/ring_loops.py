@@ -246,9 +246,12 @@ def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: 
         low.strategy.why.setdefault("products", stages.why)
         low.strategy.overlapped = True
         done = _done_behind_first(frame, stages)
-        results = frame.unless_empty(
-            lambda: _staged_trips(frame, stages, done), lambda: [release(low, ring) for ring in done]
-        )
+
+        def give_back() -> None:
+            for ring in done:
+                release(low, ring)
+
+        results = frame.unless_empty(lambda: _staged_trips(frame, stages, done), give_back)
         if done:
             low.products.given_back += done
         return results
