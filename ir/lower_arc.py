@@ -11,6 +11,7 @@ import math
 from wavedsl.ir import f64_constants as constants
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import B32, F32, I32, Value, vector
+from wavedsl.ir.lower_pieces import polynomial
 
 _NEAR = 0.2679
 _SERIES = [(-1.0) ** n / (2 * n + 1) for n in range(1, 7)]
@@ -43,10 +44,7 @@ def _of_unit(b: Builder, t: Value) -> Value:
     z = b.select(moved, b.fmul(above, b.rcp(below)) if t.type is F32 else b.fdiv(above, below), t)
     square = b.fmul(z, z)
     series = _SERIES if t.type is F32 else constants.ATAN
-    p = b.const(series[-1], t.type)
-    for c in series[-2::-1]:
-        p = b.ffma(p, square, c)
-    rest = b.ffma(b.fmul(z, square), p, b.select(moved, b.const(low, t.type), zero))
+    rest = b.ffma(b.fmul(z, square), polynomial(b, square, series), b.select(moved, b.const(low, t.type), zero))
     return b.fadd(b.select(moved, b.const(high, t.type), zero), b.fadd(z, rest))
 
 

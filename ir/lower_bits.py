@@ -7,17 +7,12 @@ from __future__ import annotations
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS
-from wavedsl.ir.kernel_ir import B32, I32, I64, Value, vector
+from wavedsl.ir.kernel_ir import B32, I32, I64, Value
+from wavedsl.ir.lower_pieces import words_of
 
 
 def _unsigned(dtype: DType) -> bool:
     return dtype.kind == "uint"
-
-
-def _words(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Low and high word of an i64."""
-    low, high = b.elements(b.bitcast(x, vector(2)))
-    return b.bitcast(low, I32), b.bitcast(high, I32)
 
 
 def _own(b: Builder, x: Value, dtype: DType) -> Value:
@@ -27,28 +22,28 @@ def _own(b: Builder, x: Value, dtype: DType) -> Value:
 
 def popcount(b: Builder, dtype: DType, x: Value) -> Value:
     if dtype.bits == 64:
-        low, high = _words(b, x)
+        low, high = words_of(b, x)
         return b.add(b.popcount(low), b.popcount(high))
     return b.popcount(_own(b, x, dtype))
 
 
 def clz(b: Builder, dtype: DType, x: Value) -> Value:
     if dtype.bits == 64:
-        low, high = _words(b, x)
+        low, high = words_of(b, x)
         return b.select(b.cmp("eq", high, 0), b.add(b.clz(low), 32), b.clz(high))
     return b.sub(b.clz(_own(b, x, dtype)), 32 - dtype.bits)
 
 
 def ctz(b: Builder, dtype: DType, x: Value) -> Value:
     if dtype.bits == 64:
-        low, high = _words(b, x)
+        low, high = words_of(b, x)
         return b.select(b.cmp("eq", low, 0), b.add(b.ctz(high), 32), b.ctz(low))
     return b.ctz(x if dtype.bits == 32 else b.or_(x, 1 << dtype.bits))  # a bit that ends the count
 
 
 def bit_reverse(b: Builder, dtype: DType, x: Value) -> Value:
     if dtype.bits == 64:
-        low, high = (b.bitcast(b.brev(word), B32) for word in _words(b, x))
+        low, high = (b.bitcast(b.brev(word), B32) for word in words_of(b, x))
         return b.bitcast(b.vec(high, low), I64)
     return b.lshr(b.brev(x), 32 - dtype.bits)
 
@@ -66,7 +61,7 @@ def rotate_left(b: Builder, dtype: DType, x: Value, count: Value) -> Value:
 
 def _rotate64(b: Builder, x: Value, down: Value) -> Value:
     """To the right: the words change places from 32 on, then each takes bits of the other."""
-    low, high = _words(b, x)
+    low, high = words_of(b, x)
     far = b.cmp("ne", b.and_(down, 32), 0)
     low, high = b.select(far, high, low), b.select(far, low, high)
     return b.bitcast(b.vec(*(b.bitcast(w, B32) for w in (b.funnel(high, low, down), b.funnel(low, high, down)))), I64)
@@ -86,7 +81,7 @@ def mulhi(b: Builder, dtype: DType, x: Value, y: Value) -> Value:
 
 def _mulhi64(b: Builder, x: Value, y: Value) -> Value:
     """From the four products of words; what the middle ones carry is added before it is cut off."""
-    (xl, xh), (yl, yh) = _words(b, x), _words(b, y)
+    (xl, xh), (yl, yh) = words_of(b, x), words_of(b, y)
     middle = b.add(b.mul_wide_u(xh, yl), b.lshr(b.mul_wide_u(xl, yl), 32))
     other = b.add(b.mul_wide_u(xl, yh), b.zext(b.trunc(middle)))
     return b.add(b.add(b.mul_wide_u(xh, yh), b.lshr(middle, 32)), b.lshr(other, 32))

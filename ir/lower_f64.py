@@ -10,23 +10,16 @@ only, and what that makes of larger arguments is replaced at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from wavedsl.ir import f64_constants as constants
 from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, F64, I32, Value, vector
+from wavedsl.ir.kernel_ir import B32, F64, I32, Value
+from wavedsl.ir.lower_pieces import polynomial, words_of
 
 _ROUNDER = 1.5 * 2.0**52
 _SIGN = -(1 << 31)
 _INFINITY, _NAN = float("inf"), float("nan")
 FARTHEST_ANGLE = 2.0**45
 """Sines and cosines of larger numbers are NaN: their reduction would need more of pi than three f64 numbers."""
-
-
-def _words(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Low and high word, as i32."""
-    low, high = b.elements(b.bitcast(x, vector(2)))
-    return b.bitcast(low, I32), b.bitcast(high, I32)
 
 
 def _number(b: Builder, low: Value, high: Value) -> Value:
@@ -39,22 +32,14 @@ def _number_of_high(b: Builder, high: Value) -> Value:
 
 def _flip(b: Builder, x: Value, sign: Value) -> Value:
     """`x` with the sign bit of a word xored to its own."""
-    low, high = _words(b, x)
+    low, high = words_of(b, x)
     return _number(b, low, b.xor(high, b.and_(sign, _SIGN)))
-
-
-def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's scheme; the constant comes first."""
-    total = b.const(coefficients[-1], F64)
-    for c in coefficients[-2::-1]:
-        total = b.ffma(total, x, c)
-    return total
 
 
 def _nearest(b: Builder, x: Value, factor: float) -> tuple[Value, Value]:
     """The whole number nearest to x * factor: as f64, and modulo 2^32 as i32."""
     sum = b.ffma(x, factor, _ROUNDER)
-    return b.fsub(sum, _ROUNDER), _words(b, sum)[0]
+    return b.fsub(sum, _ROUNDER), words_of(b, sum)[0]
 
 
 def _product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
@@ -78,7 +63,7 @@ def _reduced(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 def _expm1(b: Builder, r: Value, c: Value) -> Value:
     """exp(r + c) - 1 for |r| <= ln(2) / 2 and a c that r cannot hold."""
-    return b.fadd(r, b.ffma(b.fmul(r, r), _polynomial(b, r, constants.EXP), c))
+    return b.fadd(r, b.ffma(b.fmul(r, r), polynomial(b, r, constants.EXP), c))
 
 
 def _power(b: Builder, n: Value) -> Value:
@@ -143,21 +128,21 @@ def tanh(b: Builder, x: Value) -> Value:
     n, r, c = _reduced(b, b.select(b.fcmp("gt", twice, 44.0), b.const(44.0, F64), twice))
     power = _power(b, n)
     e = b.ffma(power, _expm1(b, r, c), b.fsub(power, 1.0))
-    return _flip(b, b.fdiv(e, b.fadd(e, 2.0)), _words(b, x)[1])
+    return _flip(b, b.fdiv(e, b.fadd(e, 2.0)), words_of(b, x)[1])
 
 
 def erf(b: Builder, x: Value) -> Value:
     """x + x p(x²) up to 1, where a NaN goes too; 1 - exp(q(|x|)) with the sign of x beyond."""
     ax = b.fabs(x)
-    small = b.ffma(x, _polynomial(b, b.fmul(x, x), constants.ERF), x)
+    small = b.ffma(x, polynomial(b, b.fmul(x, x), constants.ERF), x)
     first, second, last = constants.ERF_BOUNDS
     near, far = (
-        _polynomial(b, b.fsub(b.fmin(ax, end), centre), c)
+        polynomial(b, b.fsub(b.fmin(ax, end), centre), c)
         for end, centre, c in zip((second, last), constants.ERF_CENTRES, (constants.ERF_NEAR, constants.ERF_FAR))
     )
     n, r, c = _reduced(b, b.select(b.fcmp("lt", ax, second), near, far))
     rest = b.fmul(b.fadd(_expm1(b, r, c), 1.0), _power(b, n))
-    large = _flip(b, b.fsub(b.const(1.0, F64), rest), _words(b, x)[1])
+    large = _flip(b, b.fsub(b.const(1.0, F64), rest), words_of(b, x)[1])
     return b.select(b.fcmp("ge", ax, first), large, small)
 
 
@@ -167,7 +152,7 @@ def erf(b: Builder, x: Value) -> Value:
 def _exponent(b: Builder, x: Value) -> tuple[Value, Value]:
     """x = 2^e m of a positive number: (e as f64, m with sqrt(1/2) <= m < sqrt(2))."""
     tiny = b.fcmp("lt", x, 2.0**-1022)
-    low, high = _words(b, b.select(tiny, b.fmul(x, 2.0**54), x))
+    low, high = words_of(b, b.select(tiny, b.fmul(x, 2.0**54), x))
     root = 0x3FE6A09E  # the high word of sqrt(1/2), cut off: what lies just below the root goes up with it
     above = b.add(high, 0x3FF00000 - root)
     e = b.sub(b.ashr(above, 20), b.select(tiny, b.const(1023 + 54), b.const(1023)))
@@ -193,7 +178,7 @@ def _log(b: Builder, f: Value, precise: bool, f_rest: Value | None = None) -> tu
     third, third_rest = constants.TWO_THIRDS
     if precise:
         z_rest = b.ffma(b.fadd(s, s), s_rest, b.ffma(s, s, b.fneg(z)))
-        p = b.fmul(z, _polynomial(b, z, constants.ATANH))
+        p = b.fmul(z, polynomial(b, z, constants.ATANH))
         t = b.fadd(p, third)
         t_rest = b.fadd(b.fsub(p, b.fsub(t, third)), third_rest)
         w, w_rest = _product(b, z, t)
@@ -201,7 +186,7 @@ def _log(b: Builder, f: Value, precise: bool, f_rest: Value | None = None) -> tu
         u = b.fadd(w, two)
         u_rest = b.fadd(b.fsub(w, b.fsub(u, two)), w_rest)
     else:
-        w = b.fmul(z, _polynomial(b, z, (third, *constants.ATANH)))
+        w = b.fmul(z, polynomial(b, z, (third, *constants.ATANH)))
         u = b.fadd(w, two)
         u_rest = b.fsub(w, b.fsub(u, two))
     high, rest = _product(b, s, u)
@@ -306,9 +291,9 @@ def _angle(b: Builder, x: Value, quarters: int) -> Value:
     half = b.fmul(z, 0.5)
     one = b.const(1.0, F64)
     near_one = b.fsub(one, half)
-    sine = b.fadd(r, b.ffma(b.fmul(z, r), _polynomial(b, z, constants.SIN), b.fmul(c, near_one)))
+    sine = b.fadd(r, b.ffma(b.fmul(z, r), polynomial(b, z, constants.SIN), b.fmul(c, near_one)))
     lost = b.fsub(b.fsub(one, near_one), half)
-    rest = b.ffma(b.fmul(z, z), _polynomial(b, z, constants.COS), b.fsub(lost, b.fmul(r, c)))
+    rest = b.ffma(b.fmul(z, z), polynomial(b, z, constants.COS), b.fsub(lost, b.fmul(r, c)))
     cosine = b.fadd(near_one, rest)
     n = b.add(n, quarters)
     value = b.select(b.cmp("eq", b.and_(n, 1), 0), sine, cosine)
@@ -317,7 +302,7 @@ def _angle(b: Builder, x: Value, quarters: int) -> Value:
 
 
 def sin(b: Builder, x: Value) -> Value:
-    return _flip(b, _angle(b, b.fabs(x), 0), _words(b, x)[1])
+    return _flip(b, _angle(b, b.fabs(x), 0), words_of(b, x)[1])
 
 
 def cos(b: Builder, x: Value) -> Value:

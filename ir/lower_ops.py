@@ -8,7 +8,7 @@ than f32 are computed in f32 and rounded when they are packed, which for + - * /
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir import lower_arc, lower_bits, lower_f64
@@ -19,6 +19,7 @@ from wavedsl.ir.facts import BITS
 from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import I32, PRED, Value
 from wavedsl.ir.lower_cast import cast, rounded_cast, wrap
+from wavedsl.ir.lower_pieces import polynomial
 
 Rule = Callable[..., Value]
 RULES: dict[str, Rule] = {}
@@ -180,7 +181,7 @@ def _log10(b: Builder, dtype: DType, x: Value) -> Value:
 def _expm1(b: Builder, dtype: DType, x: Value) -> Value:
     """Taylor's series of degree 8 below 1/2, where exp(x) - 1 cancels; the ninth term is below 2^-25 of the result."""
     terms = [1.0 / math.factorial(n) for n in range(2, 9)]
-    near = b.ffma(b.fmul(x, x), _polynomial(b, x, terms), x)
+    near = b.ffma(b.fmul(x, x), polynomial(b, x, terms), x)
     near = b.select(b.fcmp("eq", x, b.const(0.0, x.type)), x, near)  # which zero
     far = b.fsub(_exp(b, dtype, x), b.const(1.0, x.type))
     return b.select(b.fcmp("lt", b.fabs(x), b.const(0.5, x.type)), near, far)
@@ -191,7 +192,7 @@ def _log1p(b: Builder, dtype: DType, x: Value) -> Value:
     """2 atanh(s) of s = x / (2 + x) where 1 + x is near 1: s + s³/3 + … to s⁹; the next is below 2^-28 of it."""
     s = b.fmul(x, b.rcp(b.fadd(x, b.const(2.0, x.type))))
     z = b.fmul(s, s)
-    series = _polynomial(b, z, [2.0 / n for n in (3, 5, 7, 9)])
+    series = polynomial(b, z, [2.0 / n for n in (3, 5, 7, 9)])
     near = b.ffma(b.fmul(z, s), series, b.fadd(s, s))
     far = _log(b, dtype, b.fadd(x, b.const(1.0, x.type)))
     inside = b.pand(b.fcmp("gt", x, b.const(-0.29, x.type)), b.fcmp("lt", x, b.const(0.41, x.type)))
@@ -246,20 +247,12 @@ _ERF_LARGE = (
 """log2(1 - erf(x)) as a polynomial of x for 1 <= x <= 4; beyond, erf is 1 in f32."""
 
 
-def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's scheme; the constant comes first."""
-    total = b.const(coefficients[-1], x.type)
-    for c in coefficients[-2::-1]:
-        total = b.ffma(total, x, b.const(c, x.type))
-    return total
-
-
 @_rule("erf")
 def _erf(b: Builder, dtype: DType, x: Value) -> Value:
     """x p(x²) up to 1, where a NaN goes too; 1 - exp2(q(|x|)) with the sign of x beyond."""
     ax = b.fabs(x)
-    small = b.fmul(_polynomial(b, b.fmul(x, x), _ERF_SMALL), x)
-    rest = b.exp2(_polynomial(b, b.fmin(ax, b.const(4.0, x.type)), _ERF_LARGE))
+    small = b.fmul(polynomial(b, b.fmul(x, x), _ERF_SMALL), x)
+    rest = b.exp2(polynomial(b, b.fmin(ax, b.const(4.0, x.type)), _ERF_LARGE))
     one = b.const(1.0, x.type)
     big = b.fsub(one, rest)
     big = b.select(b.fcmp("lt", x, b.const(0.0, x.type)), b.fneg(big), big)

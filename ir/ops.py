@@ -21,10 +21,9 @@ import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError
-from wavedsl.ir.graph import Argument, Mapping, Node, Region, ValueType
+from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import names, scale_of
-from wavedsl.ir.walks import operands_first
 
 INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")
 MADE_ANYWHERE = ("index", "fill", "constant")
@@ -75,21 +74,6 @@ ROWS: dict[str, OpRow] = {}
 def row(name: str) -> OpRow:
     """The row of an operation; a KeyError here is a bug of the compiler, never of the user."""
     return ROWS[name]
-
-
-def meaning(n: Node) -> tuple[Any, ...]:
-    """What a node is made of: an entry for each thing that is computed on the way, with the places of its operands
-    among them. Nodes of the same number have equal ones. What is more than a function of its operands is itself."""
-    places: dict[tuple[Any, ...], int] = {}
-    known: dict[int, int] = {}
-
-    def plain(x: Node) -> bool:
-        return x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
-
-    for x in operands_first(n, lambda x: x.inputs if plain(x) else (), known, key=lambda x: x.id):
-        attrs, operands = str(sorted(x.attrs.items(), key=str)), (known.get(y.id) for y in x.inputs)
-        known[x.id] = places.setdefault((x.op, attrs, *operands) if plain(x) else ("node", x.id), len(places))
-    return tuple(places)
 
 
 def _add(name: str, signature: str, index_rule: str, rule: Rule, doc: str, compute: Any = None, **flags: Any) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
-from wavedsl.ir.ops import ROWS, meaning
+from wavedsl.ir.ops import ROWS
+from wavedsl.ir.same_values import meaning
 from wavedsl.ir.symbols import dim_name, evaluate
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import sympy
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.graph import Node, Region
-from wavedsl.ir.ops import meaning
+from wavedsl.ir.same_values import meaning
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 NUMBER = "number"

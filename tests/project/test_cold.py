@@ -71,8 +71,8 @@ def test_import_loads_the_language_only(fresh: Callable[..., Any]) -> None:
     assert "wavedsl.language" in modules
     assert under(modules, "wavedsl.codegen", "wavedsl.runtime", "wavedsl.compiler", *PACKAGES) == []
     allowed = {
-        "cache_hints", "constraints", "dtypes", "errors", "graph", "loc", "mma_type", "ops", "source", "symbols",
-        "walks",
+        "cache_hints", "constraints", "dtypes", "errors", "graph", "loc", "mma_type", "ops", "same_values", "source",
+        "symbols", "walks",
     }  # fmt: skip
     assert {m.split(".")[2] for m in under(modules, "wavedsl.ir") if m != "wavedsl.ir"} <= allowed
 
