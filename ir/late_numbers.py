@@ -15,13 +15,13 @@ from wavedsl.ir.graph import PRODUCTS, REGIONS, Node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.views import is_tile
-from wavedsl.ir.walks import operands_first
+from wavedsl.ir.walks import postorder
 
 
 def is_late_number(low: Lowering, n: Node) -> bool:
     """Whether a node's elements are made when they are asked for."""
     known = low.late_numbers
-    for x in operands_first(n, lambda x: x.inputs if by_element(x) and x.dims else (), known, key=lambda x: x.id):
+    for x in postorder(n, lambda x: x.inputs if by_element(x) and x.dims else (), known):
         known[x.id] = _is_late(low, x)
     return known[n.id]
 

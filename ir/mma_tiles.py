@@ -16,7 +16,7 @@ from wavedsl.ir.spread_products import Spread, spread_products
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile, placement
-from wavedsl.ir.walks import operands_first
+from wavedsl.ir.walks import postorder
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def makeable(graph: Graph) -> frozenset[tuple[int, int]]:
         return x.op in ROWS and ROWS[x.op].index_rule == "same"
 
     def elementwise(n: Node) -> bool:
-        for x in operands_first(n, lambda x: x.inputs if by_element(x) else (), known, key=lambda x: x.id):
+        for x in postorder(n, lambda x: x.inputs if by_element(x) else (), known):
             source = x.op in ("read", "constant", "fill", "scalar", "size", "index")
             known[x.id] = source or (by_element(x) and all(known[y.id] for y in x.inputs))
         return known[n.id]

@@ -23,7 +23,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_once import what_is_read, with_reads
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.views import placement
-from wavedsl.ir.walks import operands_first
+from wavedsl.ir.walks import postorder
 
 
 def read_apart(graph: Graph, waves: int) -> Graph:
@@ -87,7 +87,7 @@ def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
 
     found: dict[Any, list[tuple[int, int]]] = {}
     for user, position in users.get(read.id, ()):
-        for x in operands_first(user, lambda x: [u for u, _ in uses(x) or ()], ends, key=lambda x: x.id):
+        for x in postorder(user, lambda x: [u for u, _ in uses(x) or ()], ends):
             after = uses(x)
             ends[x.id] = {None} if after is None else {k for u, i in after for k in end(u, i)}
         dims = end(user, position)

@@ -18,7 +18,7 @@ from wavedsl.ir.ops import ROWS
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile
-from wavedsl.ir.walks import operands_first
+from wavedsl.ir.walks import postorder
 
 LANE_REGISTERS = 512
 """Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
@@ -108,7 +108,7 @@ class _Held:
 
     def by_parts(self, n: Node) -> bool:
         """Whether a value may be read or made part by part."""
-        for x in operands_first(n, _passed_on, self.parts, key=lambda x: x.id):
+        for x in postorder(n, _passed_on, self.parts):
             if x.op == "read":
                 found = x.id not in self.fetched
             else:

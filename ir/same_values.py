@@ -6,7 +6,7 @@ from typing import Any
 
 from wavedsl.ir.graph import Node
 from wavedsl.ir.ops import ROWS
-from wavedsl.ir.walks import operands_first
+from wavedsl.ir.walks import postorder
 
 
 def meaning(n: Node) -> tuple[Any, ...]:
@@ -18,7 +18,7 @@ def meaning(n: Node) -> tuple[Any, ...]:
     def plain(x: Node) -> bool:
         return x.op in ROWS and not ROWS[x.op].effect and not {"body", "memory", "position"} & set(x.attrs)
 
-    for x in operands_first(n, lambda x: x.inputs if plain(x) else (), known, key=lambda x: x.id):
+    for x in postorder(n, lambda x: x.inputs if plain(x) else (), known):
         attrs, operands = str(sorted(x.attrs.items(), key=str)), (known.get(y.id) for y in x.inputs)
         known[x.id] = places.setdefault((x.op, attrs, *operands) if plain(x) else ("node", x.id), len(places))
     return tuple(places)

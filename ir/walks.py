@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import TypeVar
 
-T = TypeVar("T")
+from wavedsl.ir.graph import Node
 
 
-def operands_first(
-    root: T, operands: Callable[[T], Iterable[T]], known: Container[int], key: Callable[[T], int] = id
-) -> Iterator[T]:
-    """`root` and what it is made of, each once and behind its operands. What `known` has (by `key`) is left out, with
-    what is behind it; it is looked at as late as possible, so that the caller may add to it on the way."""
+def postorder(root: Node, operands: Callable[[Node], Iterable[Node]], known: Container[int]) -> Iterator[Node]:
+    """`root` and what it is made of by `operands`, each node once and behind its operands. Nodes whose id is in `known`
+    are left out, with what is behind them; that is looked at as late as possible, so the caller may add to it on the
+    way."""
     seen: set[int] = set()
-    work: list[tuple[T, bool]] = [(root, False)]
+    work: list[tuple[Node, bool]] = [(root, False)]
     while work:
-        x, ready = work.pop()
+        n, ready = work.pop()
         if ready:
-            yield x
-        elif key(x) not in seen and key(x) not in known:
-            seen.add(key(x))
-            work.append((x, True))
-            work += [(y, False) for y in reversed([*operands(x)])]
+            yield n
+        elif n.id not in seen and n.id not in known:
+            seen.add(n.id)
+            work.append((n, True))
+            work += [(x, False) for x in reversed([*operands(n)])]
 
 
-__all__ = ["operands_first"]
+__all__ = ["postorder"]
