@@ -1,4 +1,4 @@
-"""Cases of `triton_amdgcn.py` with the kernels of `model_kernels.py` and of examples, by the names of `triton_models`."""
+"""Cases of `triton_amdgcn.py` with kernels of `model_kernels.py` and of examples, by the names of `triton_models`."""
 
 from __future__ import annotations
 
@@ -139,17 +139,22 @@ def cross_entropy(target: str) -> Problem:
 def product(
     kernels: Callable[[Config], Any],
     tile: tuple[int, int, int],
-    wave: tuple[int, int],
+    waves: tuple[tuple[int, int], ...],
     given: list[Any],
     results: list[tuple[np.ndarray, Callable[[], np.ndarray]]],
     grid: tuple[int, ...],
     others: list[Any] | None = None,
     error: float = 1e-2,
 ) -> Problem:
-    """A product of these tiles with the compiler's own choice and with `CHOSEN`."""
-    made = [kernels(Config(*tile, *wave, tuple(x.items()))) for x in CHOSEN]
-    problem = Problem(made[0], given, others or given, grid, results, error)
-    problem.others_of_ours = {str(x): other for x, other in zip(CHOSEN[1:], made[1:])}
+    """A product of these tiles with the compiler's own choice and with `CHOSEN`, for each of the `waves`."""
+    made = {
+        f"{m} x {n} {x or ''}".rstrip(): kernels(Config(*tile, m, n, tuple(x.items())))
+        for m, n in waves
+        for x in CHOSEN
+    }
+    first, *rest = made
+    problem = Problem(made[first], given, others or given, grid, results, error)
+    problem.others_of_ours = {x: made[x] for x in rest}
     return problem
 
 
@@ -164,8 +169,9 @@ def scaled(target: str, dtype: wd.DType) -> Problem:
     given = [a, b, rows, columns, c]
     results = [(c, lambda: wide(a) @ wide(b).T * rows[:, None] * columns)]
     return product(
-        lambda config: models.scaled(dtype, config), (128, 128, 128), (64, 32), given, results, (m // 128, n // 128)
-    )
+        lambda config: models.scaled(dtype, config), (128, 128, 128), ((64, 32), (64, 64)), given, results,
+        (m // 128, n // 128),
+    )  # fmt: skip
 
 
 def blocks_scaled(target: str, dtype: wd.DType) -> Problem:
@@ -180,7 +186,7 @@ def blocks_scaled(target: str, dtype: wd.DType) -> Problem:
 
     given = [a, b, sa, sb, c]
     return product(
-        lambda config: models.blocks_scaled(dtype, config), (128, 128, block), (64, 32), given, [(c, want)],
+        lambda config: models.blocks_scaled(dtype, config), (128, 128, block), ((64, 32), (64, 64)), given, [(c, want)],
         (m // 128, n // 128),
     )  # fmt: skip
 
@@ -192,7 +198,7 @@ def eight_bits(target: str) -> Problem:
     given = [a, q, scale, c]
     results = [(c, lambda: wide(a) @ wide(q).T * wide(scale))]
     return product(
-        lambda config: models.eight_bits(wd.bf16, config), (128, 128, 64), (128, 32), given, results,
+        lambda config: models.eight_bits(wd.bf16, config), (128, 128, 64), ((128, 32),), given, results,
         (m // 128, n // 128),
     )  # fmt: skip
 
@@ -206,11 +212,12 @@ def four_bits(target: str) -> Problem:
     q = (codes[:, 1::2] << 4 | codes[:, ::2]).astype(np.uint8)
 
     def want() -> np.ndarray:
-        return wide(a) @ ((codes - np.repeat(zero.T, group, 1)) * np.repeat(wide(scale).T, group, 1)).T.astype(np.float32)
+        weights = (codes - np.repeat(zero.T, group, 1)) * np.repeat(wide(scale).T, group, 1)
+        return wide(a) @ weights.T.astype(np.float32)
 
     given = [a, q, zero, scale, c]
     return product(
-        models.groups_of_four_bits, (128, 128, group), (128, 32), given, [(c, want)], (m // 128, n // 128)
+        models.groups_of_four_bits, (128, 128, group), ((128, 32),), given, [(c, want)], (m // 128, n // 128)
     )
 
 
@@ -221,8 +228,9 @@ def gate_and_up(target: str) -> Problem:
     given = [x, gate, up, h]
     results = [(h, lambda: silu(wide(x) @ wide(gate).T) * (wide(x) @ wide(up).T))]
     return product(
-        lambda config: models.gate_and_up(wd.bf16, config), (128, 64, 64), (64, 32), given, results, (m // 128, n // 64)
-    )
+        lambda config: models.gate_and_up(wd.bf16, config), (128, 64, 64), ((64, 32), (32, 32)), given, results,
+        (m // 128, n // 64),
+    )  # fmt: skip
 
 
 def routed(target: str) -> Problem:
@@ -240,7 +248,7 @@ def routed(target: str) -> Problem:
 
     given = [x, w, ids, expert, y]
     return product(
-        lambda config: models.routed(wd.bf16, config), (block, 128, 64), (32, 64), given, [(y, want)],
+        lambda config: models.routed(wd.bf16, config), (block, 128, 64), ((32, 64), (32, 32)), given, [(y, want)],
         (len(ids), n // 128),
     )  # fmt: skip
 

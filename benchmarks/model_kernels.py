@@ -249,8 +249,8 @@ def gate_and_up(dtype: wd.DType, config: Config) -> Any:
 
 @functools.cache
 def routed(dtype: wd.DType, config: Config) -> Any:
-    """y[id] = x[id] w[expert]^T for each block of `config.m` tokens: ids [G, R], one expert per block; a row whose id is
-    not a token's is none."""
+    """y[id] = x[id] w[expert]^T for each block of `config.m` tokens: ids [G, R], one expert per block; a row whose id
+    is not a token's is none."""
 
     @wd.wave(
         [

@@ -80,7 +80,7 @@ def column_sums(x, dy, dw, db, M: tl.constexpr, N: tl.constexpr, BM: tl.constexp
 
 @triton.jit
 def cross_entropy(x, label, loss, dx, N: tl.constexpr, BN: tl.constexpr):
-    """Twice through a row: for its largest number and its sum, then for the gradient. -100: a row that does not count."""
+    """Twice through a row: for its largest number and its sum, then for the gradient. Label -100: it does not count."""
     row = tl.program_id(0)
     mine = tl.load(label + row)
     top = tl.full((), float("-inf"), tl.float32)
@@ -399,6 +399,7 @@ def kernels(target: str, fp8: str, columns: int) -> list[Row]:
         ("attention 128 window", attention_window, heads, {**square, "D": 128, "WINDOW": 200}, ATTENTION),
         ("attention 64 bias", attention_bias, {**heads, **pointers("bias", "bf16")}, {**square, "D": 64}, ATTENTION),
         *((f"attention {d} backward dQ", attention_queries,
-           {**pointers("q k v d_o", "bf16"), **pointers("lse delta", "fp32"), "scale": "fp32", **pointers("d_q", "bf16")},
+           {**pointers("q k v d_o", "bf16"), **pointers("lse delta", "fp32"), "scale": "fp32",
+            **pointers("d_q", "bf16")},
            {"N": 512, "D": d, "BM": 64, "BN": 32}, ATTENTION) for d in (64, 128)),
     ]  # fmt: skip
