@@ -14,6 +14,11 @@ ALIKE = 4
 so far apart that lanes meet in the banks."""
 
 
+def lanes_speak(lanes: int, kept: Sequence[int] | None) -> bool:
+    """Whether one lane speaks for all that hold the same, which differ in other bits than these."""
+    return kept is not None and ALIKE << len(kept) <= lanes
+
+
 @dataclass(frozen=True)
 class Meeting:
     """Where cells lie while waves join them. `kept`: the lane bits that tell different cells apart, or None where
@@ -28,8 +33,7 @@ class Meeting:
     @classmethod
     def of(cls, lanes: int, count: int, waves: int, kept: Sequence[int] | None) -> Meeting:
         """Where `count` of a workgroup's `waves` waves meet, whose lanes differ in these bits (None: in all)."""
-        together = kept is not None and ALIKE << len(kept) <= lanes
-        return cls(lanes, count, waves, tuple(kept or ()) if together else None)
+        return cls(lanes, count, waves, tuple(kept or ()) if lanes_speak(lanes, kept) else None)
 
     def stride(self, words: int) -> int:
         """Bytes from the cells of one lane that speaks to those of the next, with `words` in a cell."""
@@ -43,4 +47,4 @@ class Meeting:
         return (self.stride(words) << len(self.kept)) * (self.waves // self.count)
 
 
-__all__ = ["VECTOR", "Meeting"]
+__all__ = ["VECTOR", "Meeting", "lanes_speak"]
