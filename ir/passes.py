@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from wavedsl.ir import trail
 from wavedsl.ir.build_core import PINNED
 from wavedsl.ir.dead_stores import COPIES, overlap, remove_dead_stores
+from wavedsl.ir.element_order import order_elements
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
@@ -191,6 +192,7 @@ PAIR_FLOATS = Pass(
 INTO_BRANCHES = Pass(
     "sink_into_branches", sink_into_branches, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
+ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SINK_CONDITIONS = Pass("sink_conditions", sink_conditions, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SPLIT_LOOPS = Pass(
     "split_loops", split_loops, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
