@@ -40,7 +40,16 @@ from wavedsl.ir.split_k import SUMS
 from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
-from wavedsl.ir.value_classes import Classes, join_region, join_sums, led, reduction, waits_for_other, written_along
+from wavedsl.ir.value_classes import (
+    Classes,
+    is_packed_read,
+    join_region,
+    join_sums,
+    led,
+    reduction,
+    waits_for_other,
+    written_along,
+)
 from wavedsl.ir.views import is_tile, view_dims
 
 
@@ -233,7 +242,9 @@ def _choose_products(
 
 def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
     """Whether a factor of a product is read where it is multiplied, as lanes hold it, and has the contracted dimension
-    contiguous in global memory."""
+    contiguous in global memory, or is made of a packed array that has."""
+    if x.op == "cast" and is_packed_read(x.inputs[0]):  # lanes hold whole words of such an array, wherever it lies
+        return str(view_dims(graph, x.inputs[0])[-1]) == dim_name(product_dims(product)[2])
     if x.op != "read" or x.dtype.packed or rows.get(x.id) != dim_name(product_dims(product)[2]):
         return False
     space = graph.argument(x.attrs["memory"]).address_space
@@ -326,9 +337,17 @@ def _settle_packed(
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
         staged = space is not AddressSpace.GLOBAL and transposable
-        if fits(chosen[own], staged) and not target.asynchronous:  # there, what is exchanged passes shared memory again
-            continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
+        whole = space is not AddressSpace.GLOBAL and any(
+            (theirs := chosen.get(classes.find(u.id))) is not None
+            and set(u.dims) == set(n.dims)
+            and unit_layout(theirs, inner, 32 // argument.dtype.bits) is not None
+            for u, _ in uses
+            if isinstance(u.type, ValueType) and argument.dtype.bits == 4
+        )
+        # Where a use has whole words, lanes load those. On asynchronous chips what is exchanged passes shared memory again.
+        if fits(chosen[own], staged) and not target.asynchronous and not whole:
+            continue
         wanted = chosen[own]
         for u, _ in uses:
             theirs = chosen.get(classes.find(u.id)) if isinstance(u.type, ValueType) else None
