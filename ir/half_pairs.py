@@ -1,7 +1,7 @@
-"""Words of two f16 or bf16 numbers in one step, where chips have one: from packed small numbers, or by arithmetic.
+"""Words of two halves or four bytes in few steps: from packed small numbers, or by arithmetic on pairs.
 
-In: the two f32 numbers that a word is packed of. Out: a word that holds the same bits, or None where it would take
-single numbers. The idea: what packs two numbers sees from which words they were unpacked.
+In: the two f32 numbers, or four integers, that a word is packed of. Out: a word that holds the same bits, or None where
+it would take single numbers. The idea: what packs two numbers sees from which words they were unpacked.
 
 (ROUNDED-ONCE) A sum, difference, product, minimum or maximum of two halves that is rounded from f32 is the one that is
 rounded at once: f32 has more than twice the bits and two of f16 and of bf16 (Figueroa, "When is double rounding
@@ -92,7 +92,8 @@ def packed_bytes(b: Values, values: Sequence[Value], dtype: DType) -> Value | No
     if first % 4:
         return None
     bits = b.bitcast(word, I32)
-    spread = b.permute_bytes(b.bitcast(b.lshr(bits, 4), B32), b.bitcast(bits, B32), 0x05010400 + 0x02020202 * (first // 4))
+    upper = b.bitcast(b.lshr(bits, 4), B32)
+    spread = b.permute_bytes(upper, b.bitcast(bits, B32), 0x05010400 + 0x02020202 * (first // 4))
     lower = b.and_(b.bitcast(spread, I32), 0x0F0F0F0F)
     if source is dt.i4:
         lower = b.xor(b.sub(b.xor(lower, b.i32(-0x77777778)), 0x08080808), b.i32(-0x7F7F7F80))

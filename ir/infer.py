@@ -326,7 +326,7 @@ def _settle_packed(
 
         along = partition.dims[dims[-1]]
         sizes = (along.extent, along.tile, along.wave)
-        transposable = all(s is not None and s % 16 == 0 for s in sizes)
+        transposable, of_words = (all(s is not None and s % run == 0 for s in sizes) for run in (16, 8))
 
         waves = {d: partition.dims[d].wave for d in order}
         if n.op == "write":
@@ -338,15 +338,12 @@ def _settle_packed(
         space = graph.subs.get(argument.address_space, argument.address_space)
         staged = space is not AddressSpace.GLOBAL and transposable
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
-        whole = space is not AddressSpace.GLOBAL and any(
-            (theirs := chosen.get(classes.find(u.id))) is not None
-            and set(u.dims) == set(n.dims)
-            and unit_layout(theirs, inner, 32 // argument.dtype.bits) is not None
-            for u, _ in uses
-            if isinstance(u.type, ValueType) and argument.dtype.bits == 4
-        )
-        # Where a use has whole words, lanes load those. On asynchronous chips what is exchanged passes shared memory again.
-        if fits(chosen[own], staged) and not target.asynchronous and not whole:
+        users = [u for u, _ in uses if isinstance(u.type, ValueType) and set(u.dims) == set(n.dims)]
+        lie = [chosen[classes.find(u.id)] for u in users if classes.find(u.id) in chosen]
+        words = of_words and argument.dtype.bits == 4 and any(unit_layout(x, inner, 8) is not None for x in lie)
+        # Whole words are loaded where they are used. On asynchronous chips exchanges pass shared memory again.
+        exchanged = not words or space is AddressSpace.GLOBAL
+        if fits(chosen[own], staged) and exchanged and not target.asynchronous:
             continue
         wanted = chosen[own]
         for u, _ in uses:
