@@ -232,7 +232,12 @@ def _choose_products(
         for n in products
     }
 
-    straight = {n.id for n in products if n.op == "mma" and all(_straight(graph, x, n, along) for x in n.inputs[:2])}
+    straight = {
+        n.id
+        for n in products
+        if n.op == "mma"
+        and (all(_straight(graph, x, n, along) for x in n.inputs[:2]) or _of_whole_words(graph, n, along))
+    }
 
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
         return mma_plan(n, partition, target, option, order, operands, n.id in straight)
@@ -242,13 +247,35 @@ def _choose_products(
 
 def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
     """Whether a factor of a product is read where it is multiplied, as lanes hold it, and has the contracted dimension
-    contiguous in global memory, or is made of a packed array that has."""
-    if x.op == "cast" and is_packed_read(x.inputs[0]):  # lanes hold whole words of such an array, wherever it lies
-        return str(view_dims(graph, x.inputs[0])[-1]) == dim_name(product_dims(product)[2])
+    contiguous in global memory."""
     if x.op != "read" or x.dtype.packed or rows.get(x.id) != dim_name(product_dims(product)[2]):
         return False
     space = graph.argument(x.attrs["memory"]).address_space
     return graph.subs.get(space, space) is AddressSpace.GLOBAL
+
+
+def _of_whole_words(graph: Graph, product: Node, rows: Rows) -> bool:
+    """Whether lanes can hold whole words of an array of 4-bit elements of which a factor of a product is made, element
+    by element: the contracted dimension is contiguous in that array, and in the other factor's, which is another such
+    or a plain one."""
+    k = dim_name(product_dims(product)[2])
+    packed = [_packed_along(graph, x, k) for x in product.inputs[:2]]
+    plain = [x.op == "read" and not x.dtype.packed and rows.get(x.id) == k for x in product.inputs[:2]]
+    return any(packed) and all(x or y for x, y in zip(packed, plain))
+
+
+def _packed_along(graph: Graph, x: Node, k: str) -> bool:
+    """Whether a value is made of an array of 4-bit elements with `k` contiguous, element by element."""
+    todo, seen = [x], {x.id}
+    while todo:
+        n = todo.pop()
+        if is_packed_read(n) and n.dtype.bits == 4:
+            return str(view_dims(graph, n)[-1]) == k
+        if n.op not in PRODUCTS and ROWS[n.op].index_rule == "same":
+            more = [y for y in n.inputs if isinstance(y.type, ValueType) and set(y.dims) == set(x.dims)]
+            todo += [y for y in more if y.id not in seen]
+            seen |= {y.id for y in more}
+    return False
 
 
 def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Partition) -> bool:
