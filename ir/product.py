@@ -7,8 +7,8 @@ source where the back end declares it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 
