@@ -5,12 +5,13 @@ Sub-byte arrays are stored as `uint8`, packed little-end first; `storage` is the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ replicas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.bits import spec
@@ -35,6 +35,7 @@ from wavedsl.ir.mma_tiles import shared_operands
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.split_k import SUMS
 from wavedsl.ir.spread_products import Spread

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from wavedsl.ir import across_waves
@@ -36,6 +35,7 @@ from wavedsl.ir.lower_values import (
 )
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
 
 MOST_INDEX = (1 << 31) - 1

@@ -13,7 +13,7 @@ workgroup axis, then over those of loops and of rows that no constraint cuts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from math import lcm, prod
 from typing import Any
@@ -24,6 +24,7 @@ from wavedsl.ir.graph import PRODUCTS, Graph, Node, Region, ValueType, factors, 
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.loop_waves import waves_along_loops
 from wavedsl.ir.product_waves import Share, other_ways
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.row_waves import check_rows, fewer_rows, share_rows
 from wavedsl.ir.symbols import DYNAMIC, scale_of, with_numbers
 from wavedsl.ir.target import Target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import trail
@@ -18,6 +18,7 @@ from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.numbers_apart import numbers_apart
 from wavedsl.ir.partition import Partition, cut, cuts
 from wavedsl.ir.passes import verifying
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
 from wavedsl.ir.target import Target

@@ -7,9 +7,9 @@ source where the back end declares it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from wavedsl.ir.dtypes import INT4
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 

@@ -11,13 +11,13 @@ table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Row, Unit, add_row
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.quick_dataclass import dataclass
 
 Layout = Mapping[str, str]
 """Dimension -> bit names (`l0`…`l4` lane, `e0`… element in lane), bit 0 first."""

@@ -8,7 +8,6 @@ multiply-adds; which, its kernel IR says.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ from wavedsl.analysis.strategy import GemmShape, TileChoice
 from wavedsl.ir.dtypes import INT4, DType
 from wavedsl.ir.graph import Node
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate_int
 from wavedsl.ir.target import Target
 
