@@ -15,7 +15,6 @@ Invariant: a product that nothing feeds and that feeds nothing takes its first o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import inf
 from typing import Any
@@ -25,6 +24,7 @@ from wavedsl.ir.convert import plan_convert
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import Node
 from wavedsl.ir.layout import Digit, Layout
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom
 

@@ -10,13 +10,14 @@ touches a lane.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.bits import INPUT_ORDER, REGISTER_KINDS, Bits, kind_of, name_of, number_of, span_table
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 
 WARP_BITS = 5
 """Lane bits within which NVIDIA's shuffles reach."""

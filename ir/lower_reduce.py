@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from wavedsl.ir import across_waves
@@ -36,6 +35,7 @@ from wavedsl.ir.lower_values import (
 )
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
 
 MOST_INDEX = (1 << 31) - 1
@@ -110,8 +110,9 @@ def _joined_cells(
     axes = [layout.dims.index(x) for x in names]
     parts: dict[tuple[int, ...], Cell] = {}
     others: dict[tuple[int, ...], Cell] = {}
-    for i, offsets in enumerate(layout.element_offsets()):
-        at = tuple(offsets[a] for a in axes)
+    places = [tuple(offsets[a] for a in axes) for offsets in layout.element_offsets()]
+    two = two and places[:1] == places[1:2]  # else neighbours are of two sums, which are pairs
+    for i, at in enumerate(places):
         cell = load(i)
         if inside is not None and how.neutral is not None:
             cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))

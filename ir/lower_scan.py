@@ -11,7 +11,6 @@ lies beyond the end is the identity then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +34,7 @@ from wavedsl.ir.lower_reduce import (
 )
 from wavedsl.ir.lower_values import emitter, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
 
 Join = Callable[[Cell, Cell], Cell]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir import trail
 from wavedsl.ir.build_core import PINNED
@@ -25,6 +25,7 @@ from wavedsl.ir.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.merge_carried import merge_carried
 from wavedsl.ir.pair_floats import pair_floats
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.sink import sink_conditions
 from wavedsl.ir.split_loops import split_loops
 from wavedsl.ir.strength_reduce import strength_reduce

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.bits import Bits, kind_of, name_of, number_of
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 
 Xor = tuple[int, int, int]
 """(b, m, s): the b bits from bit m of a byte address are XORed with the b bits from bit m + s."""

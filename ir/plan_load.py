@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, spec, xor_all
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Place
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom
 
 

@@ -17,13 +17,13 @@ Invariant: a kernel whose values fit, and of which no product is repeated, is cu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, factors
 from wavedsl.ir.mma_dims import product_dims
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.register_file import (
     ADDRESSES,
     VECTORS,

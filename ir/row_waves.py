@@ -15,13 +15,13 @@ nothing to do with each other.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.graph import REGIONS, Graph, Node, ValueType
 from wavedsl.ir.ops import MADE_ANYWHERE, ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.register_file import ADDRESSES, VECTORS, held_words
 from wavedsl.ir.target import Target
 

@@ -15,7 +15,7 @@ candidates, so the choice is a function of the arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf, prod
 
 from wavedsl.ir.bank_cycles import bank_cycles
@@ -25,6 +25,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Piece, Place, Xor
 from wavedsl.ir.plan_addresses import plan_addresses
 from wavedsl.ir.plan_load import LoadPlan, plan_load
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom
 
 Phases = Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]

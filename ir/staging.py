@@ -8,7 +8,7 @@ fragment loads (`shared_search`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 from wavedsl.ir import dtypes as dt
@@ -35,6 +35,7 @@ from wavedsl.ir.partition import DimPlan, Partition
 from wavedsl.ir.place import Place, row_major
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.shared_search import MECHANISMS, PlaceChoice, SharedAccess, access_cost, choose_place, too_large
 from wavedsl.ir.staged import Staged, copy_vector, tile_extents
 from wavedsl.ir.symbols import dim_name

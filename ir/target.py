@@ -7,11 +7,12 @@ back end declares it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
@@ -141,6 +142,8 @@ class Target:
     """Bytes of the reference product's L2; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
+    line_bytes: int = 32
+    """Bytes that caches hand over for the sake of one: a line, or a sector of it."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     skips_work: bool = False

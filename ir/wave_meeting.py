@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import VECTOR_BYTES
 
 VECTOR = VECTOR_BYTES // 4

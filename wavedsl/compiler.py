@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from wavedsl.ir.graph import PRODUCTS, Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 from wavedsl.ir.split_choice import chosen_split, whole
 from wavedsl.ir.split_k import Split

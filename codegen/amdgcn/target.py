@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
@@ -17,6 +16,7 @@ from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense, sparse
 from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WAVE = 64
@@ -236,6 +236,7 @@ def _target(chip: Chip) -> Target:
         dies=DIES[chip.name],
         cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
         memory_rate=product.hbm / product.clock,
+        line_bytes=64 if chip.name == "gfx90a" else 128,  # of the vector L1: white papers
         packed_f32=True,
         pairs=frozenset((name, "f16") for name in roles.HALVES),
         widens=frozenset((name, "f16") for name in ("i4", "u4", "i8", "u8")),
