@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property, reduce
 from math import inf, prod
+from operator import or_
 
-from wavedsl.ir.bank_cycles import bank_cycles
+from wavedsl.ir.bank_cycles import bank_cycles, phase_lanes
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, rank
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Piece, Place, Xor
 from wavedsl.ir.plan_addresses import plan_addresses
-from wavedsl.ir.plan_load import LoadPlan, plan_load
+from wavedsl.ir.plan_load import LoadPlan, plan_with
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom
 
@@ -85,6 +87,11 @@ class SharedAccess:
             raise CompileError(f"an access reads or writes, it does not {self.kind!r}")
         if self.mechanism not in MECHANISMS:
             raise CompileError(f"unknown mechanism {self.mechanism!r}", hint=f"one of {', '.join(MECHANISMS)}")
+
+    @cached_property
+    def widest_first(self) -> list[LoadAtom]:
+        """The atoms by the bytes they move."""
+        return sorted(self.atoms, key=lambda a: -a.bytes)
 
 
 @dataclass(frozen=True)
@@ -344,22 +351,18 @@ def access_cost(place: Place, access: SharedAccess, banks: Mapping[int, int], ph
     if access.fragment is None:
         return AccessCost(access, None, (), 0, 0)
     best: tuple[tuple[int, int, int], AccessCost] | None = None
-    for atom in sorted(access.atoms, key=lambda a: -a.bytes):
-        plans = plan_load(access.fragment, place, (atom,))
-        if not plans:
+    for atom in access.widest_first:
+        plan = plan_with(access.fragment, place, atom)
+        if plan is None:
             continue
-        plan = plans[0]
         piece = plan.atom.piece_bytes
         bank_count = _banks_of(banks, piece)
         hypotheses = phases_of(phases, access.kind, piece)
         cycles = tuple(bank_cycles(place, plan.address, piece, phase, bank_count) for phase in hypotheses)
-        lanes = 1 << max(plan.address.count("L"), *(p.bit_length() for p in hypotheses[0]))
-        group = 1 << rank(hypotheses[0])
+        bits, width = phase_lanes(hypotheses[0])
+        group, lanes = 1 << bits, 1 << max(plan.address.count("L"), width)
         ideal = lanes // min(group, lanes) * max(1, group * max(4, piece) // 4 // bank_count)
-        cols = place.cols(plan.address)
-        image = 0
-        for c in cols:
-            image |= c
+        image = reduce(or_, place.cols(plan.address), 0)
         fixed = place.cols(plan.residual) if place.xor_linear(plan.address) else ()
         registers = 1 << rank(c & image for c in fixed)
         cost = AccessCost(access, plan, cycles, ideal, registers)
