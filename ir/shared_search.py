@@ -109,7 +109,7 @@ class AccessCost:
     def instructions(self) -> int:
         return self.plan.instances if self.plan is not None else 0
 
-    @property
+    @cached_property
     def worst(self) -> int:
         """Cycles of all instructions of one wave and trip under the worst hypothesis."""
         return self.instructions * max(self.cycles, default=0)
@@ -388,8 +388,10 @@ def choose_place(
     space: float = 1 / 128,
     extra: Iterable[Place] = (),
     fits: Callable[[Place], bool] | None = None,
-) -> PlaceChoice:
+    limit: float = inf,
+) -> PlaceChoice | None:
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
+    None where all that serve cost more than `limit`.
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers * XOR
     terms. `extra` are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms
@@ -401,7 +403,7 @@ def choose_place(
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
     dense = elsize * prod(extents.values())
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
-    considered, too_big = 0, 0
+    considered, too_big, dear = 0, 0, False
     refused: CompileError | None = None
     for group in groups:
         if best is not None and best[1].conflict_free and best[1].instructions <= fewest:
@@ -414,17 +416,22 @@ def choose_place(
             if fits is not None and not fits(place):
                 continue
             padding = space * (place.bytes - dense)
-            most = best[0][0] * 1.000001 if best is not None else inf
+            most = (best[0][0] if best is not None else limit) * 1.000001
             costs = _costs(place, accesses, banks, phases, issue, most - padding)
             if isinstance(costs, CompileError):
                 refused = costs
             if not isinstance(costs, list):
+                continue
+            if len(costs) < len(accesses):
+                dear = True
                 continue
             choice = _priced(place.varied(slots=slots), costs, issue, hoisted, padding)
             key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
             if (best is None or key < best[0]) and _addressable(choice):
                 best = key, choice
     if best is None:
+        if dear:
+            return None
         if too_big:
             raise too_large(extents, elsize, slots, budget)
         tile = " x ".join(f"{d}={n}" for d, n in extents.items())
@@ -437,8 +444,8 @@ def choose_place(
 def _costs(
     place: Place, accesses: Sequence[SharedAccess], banks: Mapping[int, int], phases: Phases, issue: float, most: float
 ) -> list[AccessCost] | CompileError | None:
-    """What the accesses cost on a place. None where one of them has no plan there (an error that says why, if it has
-    just been found out), and where they cost more than `most`."""
+    """What the accesses cost on a place: of the first of them only where these cost more than `most`. None where one of
+    them has no plan there; an error that says why, if it has just been found out."""
     costs: list[AccessCost] = []
     at_least = 0.0
     for access in accesses:
@@ -452,10 +459,10 @@ def _costs(
                 return error
         if cost is None:
             return None
-        costs.append(cost)
         at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions)
         if at_least > most:
-            return None  # what the other accesses cost does not matter any more
+            return costs  # what the other accesses cost does not matter any more
+        costs.append(cost)
     return costs
 
 
