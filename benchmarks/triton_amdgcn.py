@@ -34,20 +34,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
 import gemm_kernels
 import memory_bound_kernels as bound
+import model_cases
 import record
 from amdgcn_counts import CLASSES, example
 from gemm_kernels import Config, Form
+from problems import COLUMNS, ROWS, UNWRITTEN, Problem, empty, normal, wide
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.amdgcn_text import Program, parse
@@ -59,60 +59,15 @@ import wavedsl as wd
 from wavedsl.reports import table
 
 TARGETS = ("gfx942", "gfx950")
-ROWS = 608
-"""Rows of what has one per workgroup: two for each unit of the larger chip."""
-COLUMNS = 4864
-"""Of a product's result, as `triton_hip.py` has it: 608 or 304 tiles."""
 GROUPS = {"products": 12, "bytes": 24}
 """Workgroups of a `busy` compute unit: as many fit at a time as divide this number."""
 CHOSEN: tuple[dict[str, Any], ...] = ({"stages": 1}, {"direct_to_shared": True, "ping_pong": False})
 """What our products are tried with beside the compiler's own choice; what a chip cannot do is left out."""
-BF16, FP8_TYPES = ml_dtypes.bfloat16, {"gfx942": wd.f8e4m3fnuz, "gfx950": wd.f8e4m3}
+FP8_TYPES = {"gfx942": wd.f8e4m3fnuz, "gfx950": wd.f8e4m3}
 LOG2_E = math.log2(math.e)
 
 
-@dataclass
-class Problem:
-    """One case on one chip. `kernel`, `arguments`: ours. `others`: Triton's arguments, for its `grid`.
-
-    `results`: each output array and a function that computes it whole; where a run wrote something it may be off by
-    `error` times the largest number. `elements`: what one workgroup goes through, 0 for products. `whole`: all
-    workgroups run, not the first only.
-    """
-
-    kernel: Any
-    arguments: list[Any]
-    others: list[Any]
-    grid: tuple[int, ...]
-    results: list[tuple[np.ndarray, Callable[[], np.ndarray]]]
-    error: float
-    elements: int = 0
-    whole: bool = False
-    others_of_ours: dict[str, Any] = field(default_factory=dict)
-    """Our kernel with something chosen by hand (`wd.Schedule`), by what that is."""
-    exact: dict[int, np.ndarray] = field(default_factory=dict)
-    """Results that have been computed."""
-
-    @property
-    def kind(self) -> str:
-        return "bytes" if self.elements else "products"
-
-
 # ---------------------------------------------------------------------------------------------------------------- cases
-
-UNWRITTEN = 93.0
-
-
-def normal(seed: int, *shape: int, dtype: Any = BF16, scale: float = 1.0) -> np.ndarray:
-    return (np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)).astype(dtype)
-
-
-def empty(*shape: int, dtype: Any = BF16) -> np.ndarray:
-    return np.full(shape, UNWRITTEN, dtype)
-
-
-def wide(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float32)
 
 
 def vector_add(target: str) -> Problem:
@@ -292,7 +247,7 @@ def cases() -> dict[str, Callable[[str], Problem]]:
         for causal in (False, True):
             out[f"attention {d}{' causal' * causal}"] = lambda t, d=d, causal=causal: attention(t, d, causal)
         out[f"attention {d} backward dK dV"] = lambda t, d=d: backward(t, d)
-    return out
+    return out | model_cases.cases(FP8_TYPES)
 
 
 # ------------------------------------------------------------------------------------------------------------- measures
@@ -315,7 +270,7 @@ def check(name: str, problem: Problem) -> None:
     """Raise SystemExit where what a run wrote is wrong or nothing; make the outputs unwritten again."""
     for number, (array, want) in enumerate(problem.results):
         got = wide(array)
-        written = got != UNWRITTEN
+        written = got != wide(np.array(UNWRITTEN).astype(array.dtype))
         if number not in problem.exact:
             problem.exact[number] = want()
         exact = problem.exact[number]

@@ -29,6 +29,11 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+
+import triton_models
+from triton_models import PLAIN, pointers
+
 
 @triton.jit
 def vector_add(x, y, out, BLOCK: tl.constexpr):
@@ -217,7 +222,6 @@ def attention_keys(
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 
-PLAIN = ({"num_warps": 4}, {"num_warps": 8})
 PRODUCT = tuple({"num_warps": 8, "num_stages": 2, "matrix_instr_nonkdim": n} for n in (16, 32))
 ATTENTION = tuple({"num_warps": 4, "num_stages": s, "matrix_instr_nonkdim": n} for s in (1, 2) for n in (16, 32))
 """What is tried, as the tutorials' tuners do on these chips."""
@@ -225,10 +229,6 @@ ATTENTION = tuple({"num_warps": 4, "num_stages": s, "matrix_instr_nonkdim": n} f
 
 COLUMNS = 4864
 """Of a product's result: 38 tiles of 128, 19 of 256."""
-
-
-def pointers(names: str, dtype: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), f"*{dtype}")
 
 
 def kernels(target: str) -> list[tuple[str, Any, dict[str, str], dict[str, Any], tuple[dict[str, int], ...]]]:
@@ -283,7 +283,7 @@ def kernels(target: str) -> list[tuple[str, Any, dict[str, str], dict[str, Any],
         types |= pointers("d_k d_v", "bf16")
         constants = {"M": 512, "N": 64, "D": d, "BM": 32, "BN": 64}
         out.append((f"attention {d} backward dK dV", attention_keys, types, constants, ATTENTION))
-    return out
+    return out + triton_models.kernels(target, fp8, COLUMNS)
 
 
 def compiled(

@@ -88,6 +88,9 @@ u8 = DType("u8", 8, "uint", np.uint8)
 u4 = DType("u4", 4, "uint", ml_dtypes.uint4)
 i1 = DType("i1", 1, "bool", np.bool_)
 
+INT4 = (i4, u4)
+"""Integers of four bits, of which a byte holds two."""
+
 ALL: dict[str, DType] = {d.name: d for d in list(globals().values()) if isinstance(d, DType)}
 
 

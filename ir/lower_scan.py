@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+from wavedsl.ir import across_waves
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.derived_layout import same_layout
@@ -27,7 +28,6 @@ from wavedsl.ir.lower_reduce import (
     Cell,
     Together,
     constant,
-    gathered_from_waves,
     operands_together,
     shuffled,
     within_workgroup,
@@ -166,7 +166,8 @@ def _across_waves(
     b = low.b
     digit = low.digit(d)
     out: list[Cell | None] = []
-    for per_wave in gathered_from_waves(low, d, totals):
+    for cells in across_waves.gathered(low, d, totals):
+        per_wave = list(cells)
         before = identity
         running: Cell | None = None
         numbers = range(len(per_wave))

@@ -22,6 +22,7 @@ from wavedsl.ir.constraints import ResolvedConstraints, ResolvedDim, divisors, w
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, Graph, Node, Region, ValueType, factors, xor_of_index
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.loop_waves import waves_along_loops
 from wavedsl.ir.product_waves import Share, other_ways
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.row_waves import check_rows, fewer_rows, share_rows
@@ -217,9 +218,10 @@ def _cut(
     dims, derived, free = tiles.dims, tiles.derived, tiles.free
     order = sorted(free, key=lambda d: (_rank(dims[d], resolved[d].turns), list(free).index(d)))
     limit = min(target.max_waves, target.max_threads // target.wave_size)
-    waves = _wave_tiles(tiles, order, matrix, resolved, limit, target)
-    for d in order:
-        dims[d].wave = waves[d]
+    waves = _wave_tiles(graph, tiles, order, matrix, resolved, limit, target)
+    for d, wave in waves.items():
+        dims[d].wave = wave
+    order += [d for d in waves if d not in order]
     for d, share in shares.items():
         dims[d].wave, dims[d].tile = share.wave, share.tile
         if d not in order:
@@ -338,8 +340,8 @@ def _unshared(d: Any, r: ResolvedDim, held: Collection[Any], unmapped: Collectio
 
 
 def _wave_tiles(
-    tiles: _Tiles, order: Sequence[Any], matrix: Sequence[Node], resolved: ResolvedConstraints, limit: int,
-    target: Target,
+    graph: Graph, tiles: _Tiles, order: Sequence[Any], matrix: Sequence[Node], resolved: ResolvedConstraints,
+    limit: int, target: Target,
 ) -> dict[Any, int]:  # fmt: skip
     """What a wave has of every tile that waves may share: as constraints say, else of as many waves as suit the target,
     `limit` at the most."""
@@ -360,6 +362,15 @@ def _wave_tiles(
     # Waves that share a contracted dimension add their sums through shared memory: they do where rows are too few.
     inner = {d: shared[d] for d in shared if d in _contracted(matrix) and d not in multiples and d not in tiles.fixed}
     found = default_waves(shared, multiples, min(wanted, limit), {**tiles.fixed, **inner}, rows, parts)
+    if not matrix and not multiples and not tiles.fixed and resolved.hardware.waves_per_block is None:
+        alone = {*tiles.together, *tiles.picked, *tiles.derived, *parts}
+        loops = {d: p.tile for d, p in dims.items() if p.role == "loop" and d not in shared and d not in alone}
+        other = waves_along_loops(
+            graph, found, loops, target,
+            lambda more, least: default_waves({**shared, **more}, least, min(wanted, limit), {}, parts=parts),
+        )  # fmt: skip
+        if other and prod(dims[d].tile // w for d, w in other.items()) >= min(wanted, limit):
+            return other
     if not inner:
         return found
     multiples |= dict.fromkeys(inner, CONTRACTED)

@@ -64,11 +64,11 @@ from wavedsl.ir.passes import (
 from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.retile import finer, fitting, lighter
-from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.spared_reads import next_spared
 from wavedsl.ir.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll_rule import ring_factor
+from wavedsl.ir.wider_operands import by_hand
 
 
 def build_kernel(
@@ -109,7 +109,7 @@ def build_kernel(
 def prepared(graph: Graph, target: Target) -> Graph:
     """The graph as it is cut and laid out for a target."""
     graph = at_precision(late_additions(graph, target), target)
-    return sum_before_atomics(mark_parts(scale_by_hand(graph, target)))
+    return sum_before_atomics(mark_parts(by_hand(graph, target)))
 
 
 def lowered(

@@ -51,7 +51,8 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     weight = trips if trips is not None and trips > 0 else 16
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     rooms = [shared_room(low, region), budget]
-    if rows and low.partition.waves < low.target.simds:  # lanes that fetch rows themselves leave no SIMD idle
+    if low.partition.waves < low.target.simds and (rows or not asynchronous):
+        # Small workgroups leave no SIMD idle: not for another stage, nor where lanes fetch rows themselves.
         each = low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top
         rooms = [min(rooms[0], each), each, budget]
     attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 or b == budget for d in range(depth, 0, -1)]

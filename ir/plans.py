@@ -21,8 +21,8 @@ from wavedsl.ir.passes import verifying
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.read_apart import read_apart
 from wavedsl.ir.read_once import read_once
-from wavedsl.ir.scale_by_hand import scale_by_hand
 from wavedsl.ir.target import Target
+from wavedsl.ir.wider_operands import by_hand
 from wavedsl.ir.write_back import by_warps, by_waves
 
 TURN_SUMS = 128
@@ -46,7 +46,7 @@ class Plan:
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
     """Partition and layouts of a graph: the first of `plans`."""
-    return next(plans(scale_by_hand(graph, target), dims, target))
+    return next(plans(by_hand(graph, target), dims, target))
 
 
 def plans(

@@ -142,6 +142,8 @@ class Target:
     """Bytes of the reference product's L2; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
+    line_bytes: int = 32
+    """Bytes that caches hand over for the sake of one: a line, or a sector of it."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     skips_work: bool = False

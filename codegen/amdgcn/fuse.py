@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern
+from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern, halves_agree
 from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, SCALAR_FIELD
 from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
@@ -91,19 +91,24 @@ for _p in PATTERNS:
     _BY_OUTER.setdefault(_p.outer, []).append(_p)
 
 
-def plan_fusions(kernel: Kernel, uses: dict[int, int]) -> tuple[dict[int, Fusion], set[int]]:
-    """The fusions of a kernel by result id, and the ids of values that need no instruction of their own."""
+def plan_fusions(
+    kernel: Kernel, uses: dict[int, int], swaps_halves: bool = False
+) -> tuple[dict[int, Fusion], set[int]]:
+    """The fusions of a kernel by result id, and the ids of values that need no instruction of their own.
+    `swaps_halves`: whether halves of a wave change places by one instruction."""
     fusions: dict[int, Fusion] = {}
     absorbed: set[int] = set()
-    _plan(kernel.body, uses, fusions, absorbed)
+    _plan(kernel.body, uses, fusions, absorbed, swaps_halves)
     return fusions, absorbed
 
 
-def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], absorbed: set[int]) -> None:
+def _plan(
+    region: Region, uses: dict[int, int], fusions: dict[int, Fusion], absorbed: set[int], swaps_halves: bool
+) -> None:
     here: set[int] = set()
     for op in region.ops:
         for nested in op.regions:
-            _plan(nested, uses, fusions, absorbed)
+            _plan(nested, uses, fusions, absorbed, swaps_halves)
         if not op.results:
             continue
         v = op.results[0]
@@ -114,7 +119,7 @@ def _plan(region: Region, uses: dict[int, int], fusions: dict[int, Fusion], abso
                 fusions[v.id] = chained
                 continue
         if v.type is F32 and not v.uniform and op.name in EXCHANGED and uses.get(v.id):
-            met = _with_other_lanes(op, uses, here, absorbed, fusions)
+            met = _with_other_lanes(op, uses, here, absorbed, fusions, swaps_halves)
             if met is not None:
                 fusions[v.id] = met
             continue
@@ -184,10 +189,11 @@ EXCHANGED = ("fadd", "fmul", "fmax", "fmin")
 
 
 def _with_other_lanes(
-    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion], swaps_halves: bool
 ) -> Fusion | None:
     """A step of a reduction over lanes: one instruction where a DPP pattern moves the value; where halves of the wave
-    exchange theirs, what came from either side, in whichever order."""
+    exchange theirs without LDS, what came from either side, in whichever order. What passes LDS is asked for where it
+    stands, so that several wait together."""
     for moved, other in (op.args, op.args[::-1]):
         inner = moved.op
         if inner is None or inner.name != "shuffle_xor" or not _free(moved, uses, here, fusions):
@@ -197,7 +203,7 @@ def _with_other_lanes(
         if pattern is not None:
             absorbed.add(moved.id)
             return Fusion(row + DPP, (inner.args[0], other), lanes=pattern)
-        if inner.attrs["mask"] == HALF_WAVE and inner.args[0] is other:
+        if inner.attrs["mask"] == HALF_WAVE and inner.args[0] is other and (swaps_halves or halves_agree(other)):
             absorbed.add(moved.id)
             return Fusion(row, (other,), halves=True)
     return None

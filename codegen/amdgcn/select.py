@@ -554,7 +554,7 @@ def select(kernel: Kernel, chip: str) -> Program:
             users = s.guards.setdefault(op.args[4].id, [])
             if op.args[0].id not in users:
                 users.append(op.args[0].id)
-    s.fusions, s.absorbed = plan_fusions(kernel, s.uses)
+    s.fusions, s.absorbed = plan_fusions(kernel, s.uses, s.rows.swaps_halves)
     s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))
     select_entry.begin(s)
     s.region(kernel.body)

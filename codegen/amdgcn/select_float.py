@@ -15,10 +15,9 @@ from collections.abc import Callable
 
 from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.isa import Inst, Src
-from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, halves_agree
+from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, lower
-from wavedsl.codegen.amdgcn.select_convert import exchange
 from wavedsl.ir.kernel_ir import Op, Value
 
 
@@ -81,15 +80,11 @@ def with_other_half(s: Selector, row: Inst, dst: Ref, v: Value) -> None:
         s.copy(high, x)
         s.emit(s.rows.v_permlane32_swap_b32, low, high)
         s.valu(row, dst, low, high)
-    elif halves_agree(v):
+    else:  # each half agrees, or the two are not fused
         low, high = s.new("s"), s.new("s")
         s.emit(s.rows.v_readlane_b32, low, x, 0)
         s.emit(s.rows.v_readlane_b32, high, x, HALF_WAVE)
         s.valu(row, dst, low, s.to_vector(high))
-    else:
-        other = s.new("v")
-        exchange(s, other, x, HALF_WAVE, None)
-        s.valu(row, dst, x, other)
 
 
 @lower("pair")

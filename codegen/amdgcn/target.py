@@ -236,6 +236,7 @@ def _target(chip: Chip) -> Target:
         dies=DIES[chip.name],
         cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
         memory_rate=product.hbm / product.clock,
+        line_bytes=64 if chip.name == "gfx90a" else 128,  # of the vector L1: white papers
         packed_f32=True,
         pairs=frozenset((name, "f16") for name in roles.HALVES),
         widens=frozenset((name, "f16") for name in ("i4", "u4", "i8", "u8")),

@@ -184,7 +184,7 @@ def _target(chip: Chip) -> Target:
         banks=dict.fromkeys((1, 2, 4, 8, 16), 32),
         phases=dict(_PHASES),
         registers=255,
-        mma_atoms=tuple(_mma_atom(m) for m in MMAS if m.min_sm <= chip.number),
+        mma_atoms=tuple(_mma_atom(m) for m in MMAS if m.min_sm <= chip.number <= m.last_sm),
         load_atoms=_load_atoms(),
         copy_async=(4, 8, 16),
         buffer_bounds=False,

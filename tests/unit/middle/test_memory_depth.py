@@ -102,3 +102,29 @@ def test_a_deep_ring_gives_the_same() -> None:
     assert slots(found) == 7
     found.emulate(a, b, c)
     np.testing.assert_array_equal(c, a @ b.T)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "target", "count"),
+    [
+        (16, 32, "gfx942", 1),  # 12 KiB a slot: two would leave room for two workgroups of a wave each
+        (16, 64, "gfx942", 2),  # 20 KiB: four workgroups do not fit with one slot either
+        (16, 32, "gfx950", 1),  # eight workgroups, two waves for each SIMD
+        (16, 96, "gfx950", 1),  # 28 KiB: five workgroups of a wave, two with two slots
+    ],
+)
+def test_small_workgroups_leave_no_simd_idle(rows: int, columns: int, target: str, count: int) -> None:
+    """A loop whose tile of K cannot be cut, because a trip does more than add products."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, rows, 0), wd.WorkgroupConstraint(N, columns, 1), wd.TilingConstraint(K, 128),
+              wd.WaveConstraint(M, rows), wd.WaveConstraint(N, columns)])  # fmt: skip
+    def largest(
+        a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(top):
+            return wd.maximum(top, wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.f32](0.0)))
+
+        wd.write(loop, c)
+
+    assert slots(compiled(largest, wd.f16, (64, 128, 1024), target)) == count
