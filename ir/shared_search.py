@@ -427,7 +427,9 @@ def choose_place(
                 continue
             choice = _priced(place.varied(slots=slots), costs, issue, hoisted, padding)
             key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
-            if (best is None or key < best[0]) and _addressable(choice):
+            if choice.total > limit:
+                dear = True
+            elif (best is None or key < best[0]) and _addressable(choice):
                 best = key, choice
     if best is None:
         if dear:
