@@ -1,18 +1,14 @@
-"""Removes what a kernel's last stretch of straight code puts into shared memory for nobody, and barriers for nothing.
+"""Removes what a kernel's last stretch of straight code puts into shared memory for nobody.
 
 In: a kernel whose loops are unrolled. Out: the same kernel without the stores to shared memory after which nothing
-reads their buffer, without the barriers after which nothing touches shared memory, and without those before which
-nothing has.
+reads their buffer, and without the barriers after which nothing touches shared memory.
 
 A software pipeline copies ahead; where its last trips are plain code, the copies of iterations that do not exist are
-such stores. Whoever uses a buffer again and again waits for its readers in front; the first time there are none.
-INVARIANT: only code behind the last loop or branch of the kernel's body changes, so "later" is "further down"; and
-barriers in front of the first.
+such stores. INVARIANT: only code behind the last loop or branch of the kernel's body changes, so "later" is "further
+down".
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from wavedsl.ir.kernel_ir import Kernel, Op
 from wavedsl.ir.kernel_passes import remove_dead_code
@@ -46,31 +42,10 @@ def remove_dead_stores(kernel: Kernel) -> int:
         if READS in effects:
             read.append(op)
         touched |= READS in effects or WRITES in effects or "read global" in effects
-    gone |= early_barriers(ops)
     if gone:
         ops[:] = [op for op in ops if op not in gone]
         remove_dead_code(kernel)
     return len(gone)
-
-
-def early_barriers(ops: Sequence[Op]) -> set[Op]:
-    """Barriers before which nothing has touched shared memory, of the ops in front of the first loop or branch. What
-    else they order, reads of global memory in front and writes behind, the next one must order as well."""
-    found: set[Op] = set()
-    waiting: Op | None = None
-    touched = False
-    for op in ops:
-        if op.name == "barrier" and not op.attrs:
-            if waiting is not None:
-                found.add(waiting)
-            if touched:
-                break
-            waiting = op
-        elif op.regions or not op.row.effects <= {"read global", READS, WRITES}:
-            break
-        else:
-            touched |= not op.row.effects.isdisjoint((READS, WRITES))
-    return found
 
 
 def overlap(kernel: Kernel, a: Op, b: Op) -> bool:

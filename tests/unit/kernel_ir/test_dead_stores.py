@@ -79,32 +79,3 @@ def test_loops_are_left_alone() -> None:
     k = kernel(0, in_loop=True)
     assert remove_dead_stores(k) == 0
     assert ops(k, "store.shared") == 3 and ops(k, "barrier") == 2
-
-
-@pytest.mark.parametrize(
-    ("before", "between", "left"), [("", "", 1), ("read", "", 1), ("store", "", 2), ("", "write", 2)]
-)
-def test_a_barrier_for_nothing_goes(before: str, between: str, left: int) -> None:
-    """One in front of the first access to shared memory, where the next one orders what else it did: here it stands
-    before a store that waves exchange through. `before` it shared memory is written, or global memory read; `between`
-    the two global memory is written, which others may have read."""
-    b = Builder(new_kernel("k", "gfx942", ["x", "y"], waves=4))
-    b.kernel.shared_names["a"] = (0, 4096)
-    b.kernel.shared_bytes = 4096
-    at, word = b.mul(b.tid(), 4), b.bitcast(b.tid(), B32)
-    y = b.buffer(b.param(1), 1024)
-    if before == "read":
-        word = b.load_global(b.buffer(b.param(0), 1024), at, bytes=4, type=B32)
-    if before == "store":
-        b.store_shared(at, word, bytes=4, buffer="a")
-        word = b.load_shared(at, bytes=4, buffer="a", type=B32)
-    b.barrier()
-    if between:
-        b.store_global(y, at, word, bytes=4)
-    b.store_shared(b.add(at, 2048), word, bytes=4, buffer="a")
-    b.barrier()
-    got = b.load_shared(b.xor(at, 2048), bytes=4, buffer="a", type=B32)
-    b.store_global(y, at, got, bytes=4)
-    k = b.finish()
-    remove_dead_stores(k)
-    assert ops(k, "barrier") == left
