@@ -254,7 +254,7 @@ def routed(target: str) -> Problem:
 
 
 def decode(target: str) -> Problem:
-    """As many sequences as fill a chip, two heads of keys, eight of queries for each; every fourth has the same pages."""
+    """As many sequences as fill a chip, two heads of keys, eight of queries each; every fourth has the same pages."""
     paged, forward = example("attention_decode"), example("attention")
     variant = forward.Variant(wd.bf16, group=8)
     values = paged.arguments_of(variant, [512] * 4, 16, 128, 64, 1)

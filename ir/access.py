@@ -13,7 +13,6 @@ run-time row has a buffer that ends with it (`ended_buffer`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -30,6 +29,7 @@ from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.plan_addresses import Field
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.run_time_strides import wide_stride
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target

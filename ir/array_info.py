@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 
 LIMIT = 1 << 31

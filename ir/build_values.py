@@ -19,7 +19,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.fold_matchers import FOLDERS
 from wavedsl.ir.fold_rules import MIRROR, decided
-from wavedsl.ir.half_pairs import loaded, packed_pair
+from wavedsl.ir.half_pairs import loaded, packed_bytes, packed_pair
 from wavedsl.ir.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Type, Value, vector
 from wavedsl.ir.open_regions import flatten
 
@@ -388,7 +388,7 @@ class Values(Core):
             return first.args[0]
         if not self.packs(dtype):
             return small_floats.pack(self, values, dtype)
-        found = packed_pair(self, values, dtype)
+        found = packed_pair(self, values, dtype) or packed_bytes(self, values, dtype)
         return found if found is not None else self._pure("pack", tuple(values), B32, {"dtype": dtype})
 
     def packs(self, dtype: DType) -> bool:

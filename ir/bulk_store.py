@@ -20,7 +20,6 @@ Invariant: the thread that starts copies is one of those that wait for theirs; a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import total
@@ -33,6 +32,7 @@ from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, MatrixTile, matrix_tile
 from wavedsl.ir.ops import ROWS as OPS
 from wavedsl.ir.panel_stores import ROWS, PanelForm, PanelStores, product_fragment
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
 from wavedsl.ir.tile_ends import difference, tile_ends
 from wavedsl.ir.views import placement

@@ -14,12 +14,12 @@ slots I write, and each of them must be told that I have read mine (`partners`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.quick_dataclass import dataclass
 
 Axes = tuple[int, ...]
 """Axes of a cluster along which a tile is the same."""

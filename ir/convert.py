@@ -15,12 +15,12 @@ Invariant: `replay` of a plan on the source layout's table gives the destination
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout, make_layout
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

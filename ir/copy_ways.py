@@ -6,11 +6,12 @@ In: the tile's extents, the array's widest vector, the threads. Out: `CopyWay`s,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from wavedsl.ir.bits import Bits, spec
 from wavedsl.ir.direct_copy import LOAD_ISSUES
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 

@@ -10,7 +10,7 @@ instructions are selected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.access import vector_elements
 from wavedsl.ir.array_info import ArrayInfo
@@ -21,6 +21,7 @@ from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.late_reads import is_late
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.strategy import most_registers
 from wavedsl.ir.views import is_tile
 from wavedsl.ir.whole_tiles import whole_plans

@@ -9,13 +9,13 @@ is counted and dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.graph import PART, Graph, ValueType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 HEADER = 4
 WORDS = 1 << 18

@@ -17,12 +17,12 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from wavedsl.ir.access import scaled
 from wavedsl.ir.builder import Builder
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_order import GROUPS
 

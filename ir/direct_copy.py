@@ -14,7 +14,6 @@ Invariant: run `c` starts at `run_byte(c)`, and lane l of it fetches the element
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -27,6 +26,7 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.place import Place
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.shared_search import dma_source
 from wavedsl.ir.target import Target
 

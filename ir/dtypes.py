@@ -5,12 +5,13 @@ Sub-byte arrays are stored as `uint8`, packed little-end first; `storage` is the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ u16 = DType("u16", 16, "uint", np.uint16)
 u8 = DType("u8", 8, "uint", np.uint8)
 u4 = DType("u4", 4, "uint", ml_dtypes.uint4)
 i1 = DType("i1", 1, "bool", np.bool_)
+
+INT4 = (i4, u4)
+"""Integers of four bits, of which a byte holds two."""
 
 ALL: dict[str, DType] = {d.name: d for d in list(globals().values()) if isinstance(d, DType)}
 

@@ -25,12 +25,12 @@ left in the lanes' offset. Of other arrays one buffer serves all tiles of a loop
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.array_info import LIMIT, ArrayInfo
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ file per kind (`evaluate_*.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +23,7 @@ from wavedsl.ir.errors import ConstraintError, LaunchError, WaveError
 from wavedsl.ir.graph import Graph, Node, Region
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partial_sums import parts_of
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.rounding import pack, to_float, unpack
 from wavedsl.ir.symbols import evaluate as evaluate_expr
 from wavedsl.ir.symbols import scale_of

@@ -29,12 +29,13 @@ from wavedsl.ir.fragment import Fragment, from_words, per_register, register_cou
 from wavedsl.ir.graph import PRODUCTS, Node, xor_of_index
 from wavedsl.ir.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.lane_gather import LaneGather, lane_gather
-from wavedsl.ir.layout import WARP_BITS, Layout, high_lanes
+from wavedsl.ir.layout import WARP_BITS, Layout, high_lanes, moving_lanes
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.plan_addresses import lane_fields
 from wavedsl.ir.row_layout import leading_layout
 from wavedsl.ir.views import index_positions, is_tile
+from wavedsl.ir.wave_meeting import Meeting
 
 Cell = tuple[Value, ...]
 """What moves as one: the 32-bit words of one element, or one word of packed elements."""
@@ -78,11 +79,9 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
             if not isinstance(n.type, tuple):
                 pairs.append((kept, layouts[n.id], n.dtype, n))
             pairs += [(low.inference.operand_layout(n, i), source, x.dtype, n) for i, x in enumerate(n.inputs[1:], 1)]
-            columns = zip(source.inner.ins, source.inner.coordinate_columns(d))
-            across = [number_of(x) for x, c in columns if c and kind_of(x) == "l"]
-            if low.plans[d].waves > 1 or high_lanes(across, low.target.wave_size):
-                lanes = low.target.wave_size * low.partition.waves
-                reductions.append((projected.elements_per_lane * lanes * cell_bytes(n), n))
+            left = _reducing_bytes(low, n, source, projected)
+            if left:
+                reductions.append((left, n))
         elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
             lanes = low.target.wave_size * low.partition.waves
             reductions.append((layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8), n))
@@ -207,10 +206,16 @@ def regroup_bytes(low: Lowering, n: Node) -> int:
     return -(-tile * max(4, n.dtype.bits // 8) // 16) * 16
 
 
-def cell_bytes(n: Node) -> int:
-    """Bytes of what waves leave each other for one element of a reduction or scan."""
-    own = sum(max(4, x.dtype.bits // 8) for x in n.inputs)
-    return own + 4 if n.op in ("argmax", "argmin") else own
+def _reducing_bytes(low: Lowering, n: Node, source: Layout, projected: Layout) -> int:
+    """Shared memory in which all waves leave each other what they hold of a reduction or scan."""
+    d, lanes, waves = str(n.attrs["dim"]), low.target.wave_size, low.partition.waves
+    words = [max(1, x.dtype.bits // 32) for x in n.inputs] + [1] * (n.op in ("argmax", "argmin"))
+    far = bool(high_lanes(moving_lanes(source, [d]), lanes))
+    if low.plans[d].waves == 1 and not far:
+        return 0
+    kept = None if far or n.op in ("scan", "cumsum") else moving_lanes(projected, projected.dims)
+    meeting = Meeting.of(lanes, low.plans[d].waves, waves, kept)
+    return projected.elements_per_lane * sum(map(meeting.bytes, words))
 
 
 def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:

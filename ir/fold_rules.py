@@ -22,11 +22,11 @@ pulled out of shifts and products.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import frexp
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ narrower than 32 bits are packed, lowest element in the lowest bits; predicates 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -17,6 +17,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, PRED, Type, Value, vector
 from wavedsl.ir.layout import Layout
+from wavedsl.ir.quick_dataclass import dataclass
 
 _CARRIER = {"f64": F64, "i64": I64, "u64": I64, "i32": I32, "u32": I32, "f32": F32, "tf32": F32, "i1": PRED}
 

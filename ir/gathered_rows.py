@@ -10,7 +10,7 @@ Invariant: nothing in the kernel writes to the array nor to what its indices are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import gcd
 from typing import Any
@@ -21,6 +21,7 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import Value, vector
 from wavedsl.ir.lower_mapped import mapping_of
 from wavedsl.ir.lowering import Lowering, never
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.row_numbers import Numbers, RowAt, add_numbers, may_be_placed, written_arrays
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env, Key, Step

@@ -13,12 +13,14 @@ used through `result` nodes only.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import AddressSpace, Dim, names
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class ValueType:
         return self.dtype is other.dtype and (self.dims == other.dims or frozenset(self.dims) == frozenset(other.dims))
 
 
-@dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True)
 class Node:
     """One operation. `type` is a ValueType, a tuple of them for several results, None for an effect."""
 
@@ -67,7 +69,7 @@ class Node:
         return f"%{self.id} = {self.op}"
 
 
-@dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True)
 class Region:
     """A list of nodes with arguments (`carries`) and results (`yields`): the kernel, a loop body, a combining function.
 

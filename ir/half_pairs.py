@@ -1,7 +1,7 @@
-"""Words of two f16 or bf16 numbers in one step, where chips have one: from packed small numbers, or by arithmetic.
+"""Words of two halves or four bytes in few steps: from packed small numbers, or by arithmetic on pairs.
 
-In: the two f32 numbers that a word is packed of. Out: a word that holds the same bits, or None where it would take
-single numbers. The idea: what packs two numbers sees from which words they were unpacked.
+In: the two f32 numbers, or four integers, that a word is packed of. Out: a word that holds the same bits, or None where
+it would take single numbers. The idea: what packs two numbers sees from which words they were unpacked.
 
 (ROUNDED-ONCE) A sum, difference, product, minimum or maximum of two halves that is rounded from f32 is the one that is
 rounded at once: f32 has more than twice the bits and two of f16 and of bf16 (Figueroa, "When is double rounding
@@ -71,6 +71,33 @@ def _widened(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
         return made
     constant = b.const(int(np.array(added[0], dtype.numpy).view(np.uint16)) * 0x10001, B32)
     return b._pure("pair", (made, constant), B32, {"operation": "fadd", "dtype": dtype})
+
+
+def packed_bytes(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
+    """The word of four bytes that are neighbours of a packed word of 4-bit integers; None where they are not.
+
+    Bytes and the bytes that are shifted by four alternate, and their lower halves are the numbers. Of a number with a
+    sign that is flipped, which adds 8, 8 is subtracted: the highest bit, set before and flipped behind, keeps bytes
+    from borrowing of each other.
+    """
+    op = values[0].op
+    if dtype not in (dt.i8, dt.u8) or op is None or op.name != "unpack" or op.attrs["dtype"] not in dt.INT4:
+        return None
+    word, source, first = op.args[0], op.attrs["dtype"], op.attrs["index"]
+    for i, v in enumerate(values):
+        attrs = {"dtype": source, "index": first + i}
+        if v.op is None or v.op.name != "unpack" or v.op.args != op.args or v.op.attrs != attrs:
+            return None
+    word, first = loaded(word, source, first) if first % 4 == 0 else (word, first)
+    if first % 4:
+        return None
+    bits = b.bitcast(word, I32)
+    upper = b.bitcast(b.lshr(bits, 4), B32)
+    spread = b.permute_bytes(upper, b.bitcast(bits, B32), 0x05010400 + 0x02020202 * (first // 4))
+    lower = b.and_(b.bitcast(spread, I32), 0x0F0F0F0F)
+    if source is dt.i4:
+        lower = b.xor(b.sub(b.xor(lower, b.i32(-0x77777778)), 0x08080808), b.i32(-0x7F7F7F80))
+    return b.bitcast(lower, B32)
 
 
 def _integer(x: Value, unsigned: bool) -> tuple[Place | None, int]:
@@ -166,4 +193,4 @@ def _constant(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
     return b.const(int(held.view(np.uint32)[0]), B32) if same else None
 
 
-__all__ = ["loaded", "packed_pair"]
+__all__ = ["loaded", "packed_bytes", "packed_pair"]

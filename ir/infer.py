@@ -15,7 +15,7 @@ replicas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.bits import spec
@@ -35,12 +35,22 @@ from wavedsl.ir.mma_tiles import shared_operands
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.split_k import SUMS
 from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
-from wavedsl.ir.value_classes import Classes, join_region, join_sums, led, reduction, waits_for_other, written_along
+from wavedsl.ir.value_classes import (
+    Classes,
+    is_packed_read,
+    join_region,
+    join_sums,
+    led,
+    reduction,
+    waits_for_other,
+    written_along,
+)
 from wavedsl.ir.views import is_tile, view_dims
 
 
@@ -223,7 +233,12 @@ def _choose_products(
         for n in products
     }
 
-    straight = {n.id for n in products if n.op == "mma" and all(_straight(graph, x, n, along) for x in n.inputs[:2])}
+    straight = {
+        n.id
+        for n in products
+        if n.op == "mma"
+        and (all(_straight(graph, x, n, along) for x in n.inputs[:2]) or _of_whole_words(graph, n, along))
+    }
 
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
         return mma_plan(n, partition, target, option, order, operands, n.id in straight)
@@ -238,6 +253,30 @@ def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
         return False
     space = graph.argument(x.attrs["memory"]).address_space
     return graph.subs.get(space, space) is AddressSpace.GLOBAL
+
+
+def _of_whole_words(graph: Graph, product: Node, rows: Rows) -> bool:
+    """Whether lanes can hold whole words of an array of 4-bit elements of which a factor of a product is made, element
+    by element: the contracted dimension is contiguous in that array, and in the other factor's, which is another such
+    or a plain one."""
+    k = dim_name(product_dims(product)[2])
+    packed = [_packed_along(graph, x, k) for x in product.inputs[:2]]
+    plain = [x.op == "read" and not x.dtype.packed and rows.get(x.id) == k for x in product.inputs[:2]]
+    return any(packed) and all(x or y for x, y in zip(packed, plain))
+
+
+def _packed_along(graph: Graph, x: Node, k: str) -> bool:
+    """Whether a value is made of an array of 4-bit elements with `k` contiguous, element by element."""
+    todo, seen = [x], {x.id}
+    while todo:
+        n = todo.pop()
+        if is_packed_read(n) and n.dtype.bits == 4:
+            return str(view_dims(graph, n)[-1]) == k
+        if n.op not in PRODUCTS and ROWS[n.op].index_rule == "same":
+            more = [y for y in n.inputs if isinstance(y.type, ValueType) and set(y.dims) == set(x.dims)]
+            todo += [y for y in more if y.id not in seen]
+            seen |= {y.id for y in more}
+    return False
 
 
 def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Partition) -> bool:
@@ -315,7 +354,7 @@ def _settle_packed(
 
         along = partition.dims[dims[-1]]
         sizes = (along.extent, along.tile, along.wave)
-        transposable = all(s is not None and s % 16 == 0 for s in sizes)
+        transposable, of_words = (all(s is not None and s % run == 0 for s in sizes) for run in (16, 8))
 
         waves = {d: partition.dims[d].wave for d in order}
         if n.op == "write":
@@ -326,9 +365,14 @@ def _settle_packed(
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
         staged = space is not AddressSpace.GLOBAL and transposable
-        if fits(chosen[own], staged) and not target.asynchronous:  # there, what is exchanged passes shared memory again
-            continue
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
+        users = [u for u, _ in uses if isinstance(u.type, ValueType) and set(u.dims) == set(n.dims)]
+        lie = [chosen[classes.find(u.id)] for u in users if classes.find(u.id) in chosen]
+        words = of_words and argument.dtype.bits == 4 and any(unit_layout(x, inner, 8) is not None for x in lie)
+        # Whole words are loaded where they are used. On asynchronous chips exchanges pass shared memory again.
+        exchanged = not words or space is AddressSpace.GLOBAL
+        if fits(chosen[own], staged) and exchanged and not target.asynchronous:
+            continue
         wanted = chosen[own]
         for u, _ in uses:
             theirs = chosen.get(classes.find(u.id)) if isinstance(u.type, ValueType) else None

@@ -15,11 +15,12 @@ scheduling; pure ops may sit anywhere that dominates their uses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------- types
 

@@ -12,10 +12,10 @@ and along the dimension gathered along, all registers that come into question ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.layout import Layout, high_lanes
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

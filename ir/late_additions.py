@@ -10,12 +10,11 @@ Invariant: the graph that was traced is not changed; it stays what the kernel me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from wavedsl.ir.constraints import WaveConstraint
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.graph import Graph, Node, ValueType, addend
 from wavedsl.ir.graph_copy import Copy, copied
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 

@@ -12,8 +12,6 @@ Invariant: between the stores of two writes that leave together stands nothing t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from wavedsl.ir.access import GlobalAccess, store_group, store_groups
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node
@@ -21,6 +19,7 @@ from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.late_reads import Ahead
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.views import is_tile, same_place
 
 

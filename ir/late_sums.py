@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import copysign
 
+from wavedsl.ir.across_waves import joined
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.fragment import Fragment
 from wavedsl.ir.graph import Node, Region
 from wavedsl.ir.kernel_ir import Value
-from wavedsl.ir.layout import high_lanes
+from wavedsl.ir.layout import high_lanes, moving_lanes
 from wavedsl.ir.lower_async import starts_at_zero
 from wavedsl.ir.lower_matrix import summed_over_waves
 from wavedsl.ir.lower_reduce import lane_bits, shuffled
 from wavedsl.ir.lowering import Lowering, both
+from wavedsl.ir.wave_meeting import lanes_speak
 
 
 def late_sums(low: Lowering, region: Region) -> dict[int, Node]:
@@ -100,13 +102,17 @@ def added_up(low: Lowering, n: Node, parts: Sequence[Value]) -> list[Value]:
     for bit in bits:
         others = [shuffled(low, x, 1 << bit) for x in cells]
         cells = [add(x, other) for x, other in zip(cells, others)]
-    if waves:
+    mine = low.inference.operand_layout(n, 0).project(d)
+    kept = moving_lanes(mine, mine.dims)
+    if waves and lanes_speak(low.target.wave_size, kept):
+        cells = [c for (c,) in joined(low, d, [(x,) for x in cells], lambda x, y: (add(x[0], y[0]),), kept)]
+    elif waves:
         whole = summed_over_waves(low, d, b.vec(*cells)) if len(cells) > 1 else summed_over_waves(low, d, cells[0])
         cells = list(b.elements(whole)) if len(cells) > 1 else [whole]
     out = []
     for part in parts:
-        mine, cells = cells[: part.type.n], cells[part.type.n :]
-        out.append(b.vec(*mine) if len(mine) > 1 else mine[0])
+        own, cells = cells[: part.type.n], cells[part.type.n :]
+        out.append(b.vec(*own) if len(own) > 1 else own[0])
     return out
 
 

@@ -9,14 +9,15 @@ touches a lane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.bits import INPUT_ORDER, REGISTER_KINDS, Bits, kind_of, name_of, span_table
+from wavedsl.ir.bits import INPUT_ORDER, REGISTER_KINDS, Bits, kind_of, name_of, number_of, span_table
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 
 WARP_BITS = 5
 """Lane bits within which NVIDIA's shuffles reach."""
@@ -25,6 +26,13 @@ WARP_BITS = 5
 def high_lanes(bits: Iterable[int], lanes: int) -> list[int]:
     """Lane bits that tell the warps of a warpgroup apart: no shuffle crosses them. Other waves have none."""
     return [x for x in bits if lanes == 4 << WARP_BITS and x >= WARP_BITS]
+
+
+def moving_lanes(layout: Layout, dims: Collection[str]) -> list[int]:
+    """The lane bits that move along any of these dimensions: lanes that differ in others hold the same of them."""
+    inner = layout.inner
+    columns = [inner.coordinate_columns(d) for d in dims]
+    return [number_of(x) for i, x in enumerate(inner.ins) if kind_of(x) == "l" and any(c[i] for c in columns)]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ whose operands' ranges would let it wrap is a term of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.facts import BITS, disjoint
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 import linecache
 import os
 import unicodedata
-from dataclasses import dataclass
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

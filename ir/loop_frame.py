@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.graph import Region
@@ -18,6 +17,7 @@ from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.open_regions import Loop
 from wavedsl.ir.own_trips import OwnTrips
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.rings import Ring
 from wavedsl.ir.roles import ring_states, set_states, unless_empty
 from wavedsl.ir.steps import Env, Key, Step

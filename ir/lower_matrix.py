@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wavedsl.ir import across_waves
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.access import join_word
 from wavedsl.ir.errors import ConstraintError
@@ -14,7 +15,7 @@ from wavedsl.ir.graph import Node, addend
 from wavedsl.ir.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_ops import lower_elementwise
-from wavedsl.ir.lower_reduce import across_waves, within_workgroup
+from wavedsl.ir.lower_reduce import within_workgroup
 from wavedsl.ir.lower_values import operand, zero_beyond
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_count import k_issues, result_tiles
@@ -334,7 +335,7 @@ def _sum(low: Lowering, dim: str, part: Value) -> Value:
         sums = [add(p, q) for p, q in both]
         return (b.vec(*sums) if len(sums) > 1 else sums[0],)
 
-    found = [cell[0] for cell in across_waves(low, dim, [(p,) for p in pieces], join)]
+    found = [cell[0] for cell in across_waves.joined(low, dim, [(p,) for p in pieces], join)]
     return b.vec(*found) if len(found) > 1 else found[0]
 
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from wavedsl.ir import across_waves
 from wavedsl.ir.access import total
-from wavedsl.ir.bits import kind_of, number_of
+from wavedsl.ir.across_waves import Cell
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.constraints import TurnConstraint
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.exchange import convert, waves_along
+from wavedsl.ir.exchange import convert
 from wavedsl.ir.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.graph import PRODUCTS, Node, Region
 from wavedsl.ir.in_place import sums_one
 from wavedsl.ir.kernel_ir import I32, PRED, Value, vector
-from wavedsl.ir.layout import Layout, high_lanes
+from wavedsl.ir.layout import Layout, high_lanes, moving_lanes
 from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import (
     aligned_elements,
@@ -35,9 +35,8 @@ from wavedsl.ir.lower_values import (
 )
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import LOWEST, element_key, key_type, lowest_key
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
-
-Cell = tuple[Value, ...]
 
 MOST_INDEX = (1 << 31) - 1
 """The index that stands for no element at all."""
@@ -137,7 +136,7 @@ def _joined_cells(
     if far:
         cells = across_warps(low, far, cells, how.join)
     if plan.waves > 1 and not late:
-        cells = across_waves(low, d, cells, how.join)
+        cells = across_waves.joined(low, d, cells, how.join, moving_lanes(reduced, reduced.dims))
     return cells
 
 
@@ -187,8 +186,7 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
 
 def lane_bits(layout: Layout, d: str) -> list[int]:
     """The lane bits that move along `d`."""
-    inner = layout.inner
-    return [number_of(x) for x, c in zip(inner.ins, inner.coordinate_columns(d)) if kind_of(x) == "l" and c]
+    return moving_lanes(layout, [d])
 
 
 def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Reduction:
@@ -468,51 +466,4 @@ def across_warps(
     return out
 
 
-def across_waves(low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell]) -> list[Cell]:
-    """Join what the waves along `dim` hold, each lane with the same lane of the others, in order of the waves."""
-    found = gathered_from_waves(low, dim, cells)
-    out = []
-    for per_wave in found:
-        joined = per_wave[0]
-        for cell in per_wave[1:]:
-            joined = join(joined, cell)
-        out.append(joined)
-    return out
-
-
-def gathered_from_waves(low: Lowering, dim: str, cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Per cell, what the same lane of every wave along `dim` holds, in order of the waves, through shared memory."""
-    b, count = low.b, low.plans[dim].waves
-    first, divisor = waves_along(low, dim)
-    lanes = low.target.wave_size
-    flat = [v for cell in cells for v in cell]
-    starts, size = [], 0
-    for v in flat:
-        starts.append(size)
-        size += lanes * v.type.words * 4
-
-    def place(v: Value, start: int, wave: Value) -> Any:
-        return total(b, [low.reduced_at, b.mul(b.lane(), v.type.words * 4), b.mul(wave, size), start])
-
-    b.barrier()  # readers of what was there before are done
-    for v, start in zip(flat, starts):
-        b.store_shared(place(v, start, b.wave()), b.bitcast(v, vector(v.type.words)), buffer=low.reduced_in)
-    b.barrier()
-    out = []
-    at = iter(zip(flat, starts))
-    for cell in cells:
-        mine = [next(at) for _ in cell]
-        per_wave = []
-        for w in range(count):
-            wave = b.add(first, w * divisor)
-            per_wave.append(
-                tuple(
-                    b.bitcast(b.load_shared(place(v, s, wave), bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
-                    for v, s in mine
-                )
-            )
-        out.append(per_wave)
-    return out
-
-
-__all__ = ["Reduction", "across_waves", "combined", "emit_reduction"]
+__all__ = ["Reduction", "combined", "emit_reduction"]

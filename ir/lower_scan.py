@@ -11,10 +11,10 @@ lies beyond the end is the identity then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from wavedsl.ir import across_waves
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.derived_layout import same_layout
@@ -28,13 +28,13 @@ from wavedsl.ir.lower_reduce import (
     Cell,
     Together,
     constant,
-    gathered_from_waves,
     operands_together,
     shuffled,
     within_workgroup,
 )
 from wavedsl.ir.lower_values import emitter, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
 
 Join = Callable[[Cell, Cell], Cell]
@@ -166,7 +166,8 @@ def _across_waves(
     b = low.b
     digit = low.digit(d)
     out: list[Cell | None] = []
-    for per_wave in gathered_from_waves(low, d, totals):
+    for cells in across_waves.gathered(low, d, totals):
+        per_wave = list(cells)
         before = identity
         running: Cell | None = None
         numbers = range(len(per_wave))

@@ -14,7 +14,6 @@ The network is written out in full and its cells stay in registers, so it has an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from wavedsl.ir.derived_layout import same_layout
 from wavedsl.ir.dtypes import DType
@@ -36,6 +35,7 @@ from wavedsl.ir.lower_reduce import (
 from wavedsl.ir.lower_values import emitter, index_elements, inside_masks, operand
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.order_keys import HIGHEST, LOWEST, element_key, from_key, highest_key, key_type, lowest_key
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.row_layout import drivers, leading_layout
 from wavedsl.ir.steps import Context
 

@@ -6,10 +6,11 @@ In: filled by `lower.py` and what it calls. Out: `Kernel.notes["lowering"]`. Not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.die_order import Numbering
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import BodySchedule, Step
 
 

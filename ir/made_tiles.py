@@ -14,7 +14,6 @@ Invariant: every element is stored once: waves that compute the same tile share 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -39,6 +38,7 @@ from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
 from wavedsl.ir.plan_reads import invariant_reads
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.shared_search import PlaceChoice, SharedAccess, access_cost
 from wavedsl.ir.steps import Context, Step
 

@@ -15,11 +15,11 @@ the span of K: then the swizzle, which works on address bits, does not see it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.place import Piece, Place, Xor
+from wavedsl.ir.quick_dataclass import dataclass
 
 SPANS = (128, 64, 32, 16)
 """Bytes of a row that a swizzle permutes, widest first; 16 is none."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 
 from wavedsl.ir.chain import MmaOption
@@ -27,6 +26,7 @@ from wavedsl.ir.mma_ports import (
 )
 from wavedsl.ir.mma_tiles import LASTING, SharedOperands
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.spread_products import Spread
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import MmaAtom, Target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -12,6 +12,7 @@ from wavedsl.ir.graph import Graph, Node, Region, ValueType
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.spread_products import Spread, spread_products
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.ir.target import Target

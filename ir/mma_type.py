@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 
 _NAME = re.compile(r"([A-Z0-9]+)_(\d+)x(\d+)x(\d+)(?:_(\d+)B)?_([A-Z0-9]+)(?:_([A-Z0-9]+))?")

@@ -21,9 +21,9 @@ import functools
 import heapq
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule_bounds import (
     SchedEdge,
     SchedNode,

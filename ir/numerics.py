@@ -10,11 +10,11 @@ the exponent that the operation feeds to exp2. `flushes` says that denormal inpu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.dtypes import DType, f32, f64
+from wavedsl.ir.quick_dataclass import dataclass
 
 EXACT_OPS = (
     "add", "sub", "mul", "div", "neg", "abs", "fma", "sqrt", "floor", "ceil", "trunc", "round", "minimum", "maximum",

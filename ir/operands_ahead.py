@@ -15,7 +15,7 @@ too. A ring's slot is given back when the last unit that reads it has ended, one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.graph import Region
@@ -24,6 +24,7 @@ from wavedsl.ir.loop_frame import LoopFrame
 from wavedsl.ir.lower_async import Issue, pieces, starts_at_zero
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_plan import MmaPlan
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.rings import release, wait_full
 from wavedsl.ir.roles import rings_inside
 from wavedsl.ir.same_registers import arguments, same_values

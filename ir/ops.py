@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.graph import Argument, Mapping, Region, ValueType
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import names, scale_of
 
 INDEX_RULES = ("same", "project", "lift", "relabel", "regroup", "family", "any")

@@ -14,7 +14,7 @@ runs one trip at least where the workgroup has one, so that turns, of which the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.access import scaled
@@ -24,6 +24,7 @@ from wavedsl.ir.loop_range import loop_range
 from wavedsl.ir.lower_values import emit_node
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.meetings import meet
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.rings import Ring, release, wait_full
 from wavedsl.ir.roles import ring_states, set_states
 from wavedsl.ir.steps import Context, Env

@@ -15,7 +15,7 @@ Invariant: a unit never straddles a tile, a wave's share or an extent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,7 @@ from wavedsl.ir.fragment import Fragment, from_words
 from wavedsl.ir.kernel_ir import B32, I32, Value
 from wavedsl.ir.layout import Digit, Layout
 from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.quick_dataclass import dataclass
 
 WORDS_OF_SIX = 3
 """Words of 16 elements of 6 bits."""

@@ -9,12 +9,12 @@ order; only their place changes, never across an effect that reads them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.kernel_ir import F32, ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 PAIRED = ("fadd", "fsub", "fmul", "ffma")

@@ -7,7 +7,6 @@ conflicts: results on their way to an array (`bulk_store`), and operands that ot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import combine_fields, total
@@ -18,6 +17,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import MatrixTile
 from wavedsl.ir.plan_addresses import lane_fields
+from wavedsl.ir.quick_dataclass import dataclass
 
 ROWS = 64
 """Rows of a matrix instruction: those of a panel, or its width where it is transposed."""

@@ -13,13 +13,13 @@ Invariant: the graph is not changed. Float sums in 16 bits are left alone: they 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.constraints import WorkgroupConstraint
 from wavedsl.ir.graph import PRODUCTS, Graph, Node, addend, factors
 from wavedsl.ir.graph_copy import Copy, copied
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.tile_dims import varying_dims
 

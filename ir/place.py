@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.bits import Bits, kind_of, name_of, number_of
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 
 Xor = tuple[int, int, int]
 """(b, m, s): the b bits from bit m of a byte address are XORed with the b bits from bit m + s."""
@@ -172,8 +173,11 @@ class Place:
         """
         found = self._memo.get(access)
         if found is None:
-            raw = self._raw_cols(access)
-            found = self._memo[access] = tuple(map(self.swizzle, raw)) if self.xor else raw
+            found = self._raw_cols(access)
+            for b, m, s in self.xor:  # as `swizzle`
+                mask = (1 << b) - 1
+                found = tuple([c ^ (c >> m + s & mask) << m for c in found])
+            self._memo[access] = found
         return found
 
     def _raw_cols(self, access: Bits) -> tuple[int, ...]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import BodySchedule, Step
 
 

@@ -7,13 +7,13 @@ because it is linear over GF(2) where the strides are powers of two.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.bits import Bits, column_fields, kind_of, number_of, xor_all
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Place
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ are switched off by a guard: there is no remainder loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from wavedsl.ir.body_stages import (
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
 from wavedsl.ir.place_barriers import place_barriers
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
 from wavedsl.ir.schedule_check import verify_schedule
 from wavedsl.ir.schedule_registers import Value as Held

@@ -7,8 +7,9 @@ source where the back end declares it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from wavedsl.ir.dtypes import INT4
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 
@@ -60,14 +61,15 @@ class Product:
     """What the power limit makes of the clock; None: nothing is known, and the clock is `clock`."""
 
     def matrix_rates(self, target: Target) -> dict[str, float]:
-        """FLOP per clock of one unit by input dtype of its fastest matrix instruction."""
-        if self.matrix:
-            return {name: float(rate) for name, rate in self.matrix.items()}
-        rates: dict[str, float] = {}
-        for atom in target.mma_atoms:
-            rate = 2.0 * atom.m * atom.n * atom.k * atom.blocks / atom.cycles * target.simds
-            rates[atom.a_dtype.name] = max(rates.get(atom.a_dtype.name, 0.0), rate)
-        return rates
+        """FLOP per clock of one unit by input dtype of its fastest matrix instruction; 4-bit integers are multiplied as
+        bytes where the chip has no instruction for them."""
+        rates = {name: float(rate) for name, rate in self.matrix.items()}
+        if not rates:
+            for atom in target.mma_atoms:
+                rate = 2.0 * atom.m * atom.n * atom.k * atom.blocks / atom.cycles * target.simds
+                rates[atom.a_dtype.name] = max(rates.get(atom.a_dtype.name, 0.0), rate)
+        as_bytes = {dtype.name: rates["i8"] for dtype in INT4 if "i8" in rates}
+        return {**as_bytes, **rates}
 
     def has_matrix(self, dtype: str, target: Target) -> bool:
         """Whether a matrix instruction takes inputs of this dtype."""

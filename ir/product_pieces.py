@@ -17,7 +17,6 @@ the stored operand is written again three trips later: its readers have been wai
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.graph import Node, Region
@@ -27,6 +26,7 @@ from wavedsl.ir.lower_async import Issue, pieces
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.made_tiles import BESIDE_HELD
 from wavedsl.ir.operands_ahead import by_first_use
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.rings import release, wait_full
 from wavedsl.ir.roles import rings_inside
 from wavedsl.ir.same_registers import same_values

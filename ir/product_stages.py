@@ -13,13 +13,13 @@ first stage is made in the second.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import Region, ValueType
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.mma_tiles import REGISTER_FILE, SAME
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import BodySchedule, Key, Step
 
 OTHERS = 7

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
@@ -26,6 +26,7 @@ from wavedsl.ir.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_tile import ALIGN, BOX
 from wavedsl.ir.prefetch import distance
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env
 from wavedsl.ir.tile_ends import PAIR, Origin, may_straddle

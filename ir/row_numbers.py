@@ -12,7 +12,7 @@ run ahead; so it is what the index is, whenever it is made.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.access import join_word, total, whole_buffer
@@ -26,6 +26,7 @@ from wavedsl.ir.lower_ops import lower_elementwise
 from wavedsl.ir.lower_values import fill_number
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.steps import Context
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.views import placement

@@ -6,9 +6,9 @@ In: a `ModuloSchedule`, the values that its nodes make. Out: ticks that they liv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from wavedsl.ir.modulo import ModuloSchedule, list_schedule_with_stages
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
 
 

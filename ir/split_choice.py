@@ -18,7 +18,7 @@ that speaks of one workgroup per tile.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, inf, prod
 from typing import Any
 
@@ -28,6 +28,7 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.split_k import Split, cuts, grid_tiles, loop_to_cut, split
 from wavedsl.ir.symbols import evaluate
 from wavedsl.ir.target import Target

@@ -29,7 +29,7 @@ scales.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
@@ -54,6 +54,7 @@ from wavedsl.ir.graph import Mapping as Placed
 from wavedsl.ir.graph_edit import Edit
 from wavedsl.ir.graph_verify import verify_graph
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, evaluate, symbol
 
 SUMS, TICKETS = "sums", "tickets"

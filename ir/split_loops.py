@@ -15,7 +15,7 @@ that of numbers below `ASSUMED`, and where one is not, every trip keeps its mask
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.build_core import PINNED
@@ -24,6 +24,7 @@ from wavedsl.ir.kernel_ir import I32, PRED, Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.linear import Linear, difference
 from wavedsl.ir.meetings import meet
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.ir.unroll import static_trips
 

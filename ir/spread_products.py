@@ -13,13 +13,13 @@ Invariant: nobody but the atomic uses the result, so only these two know where i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.partition import Partition
+from wavedsl.ir.quick_dataclass import dataclass
 
 ROWS, LEAST, MOST = 64, 8, 256
 """Rows of an instruction of a warpgroup; the columns of the narrowest and of the widest."""

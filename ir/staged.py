@@ -7,7 +7,6 @@ dimension; thread t copies vectors t, t + threads, ... so that neighbouring lane
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -20,6 +19,7 @@ from wavedsl.ir.partition import DimPlan
 from wavedsl.ir.place import Place
 from wavedsl.ir.plan_addresses import AddressPlan
 from wavedsl.ir.plan_load import LoadPlan
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 
 

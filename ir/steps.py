@@ -11,11 +11,12 @@ copy and read; everything with an effect or a carried value is in the last stage
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 Key = tuple[Any, ...]
 """Names a value inside one iteration: (kind, node id, ...)."""

@@ -8,7 +8,7 @@ matrix instructions take from shared memory, at the loops they stand in, and at 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from wavedsl.ir import cluster_sharing
@@ -25,6 +25,7 @@ from wavedsl.ir.memory_depth import tile_bytes
 from wavedsl.ir.mma_tiles import MOST_REGISTERS, PRODUCER_REGISTERS, REGISTER_FILE, REGISTER_STEP
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.plan_reads import contraction_fed, product_clocks, wants_shared
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.staging import plan_fetched, plan_matrix
 from wavedsl.ir.symbols import AddressSpace

@@ -31,7 +31,7 @@ a turn has is said by `turns`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -43,6 +43,7 @@ from wavedsl.ir.graph import Argument, Graph, Node, Region, loop_bounds
 from wavedsl.ir.graph import Mapping as Placed
 from wavedsl.ir.graph_edit import Edit, Number
 from wavedsl.ir.graph_verify import verify_graph
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.split_k import PARTS, SUMS, TICKETS, Split, cuts, divided, loop_to_cut
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, symbol
 from wavedsl.ir.turns import MOST_TURNS, Turns, check_turns

@@ -15,12 +15,13 @@ INVARIANT: exact for wrapping arithmetic; facts of a root hold for the carried v
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.facts import BITS, full
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import copy_op, copy_region, fresh_kernel, keep_facts, remove_dead_code
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 _LINEAR = frozenset({"add", "sub", "shl", "mul", "zext", "sext"})

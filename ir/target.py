@@ -7,11 +7,12 @@ back end declares it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""

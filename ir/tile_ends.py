@@ -16,7 +16,6 @@ thread waits for the tile itself and zeroes the rows past the end, before it tel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
@@ -24,6 +23,7 @@ from wavedsl.ir.graph import Node
 from wavedsl.ir.kernel_ir import B32, TensorBoxes, Value
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.packed_view import quotient
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context
 from wavedsl.ir.views import Moved, placement, static_number

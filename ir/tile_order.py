@@ -13,13 +13,13 @@ bring zeros, their stores are masked like those of any tile that sticks out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.access import scaled, total
 from wavedsl.ir.builder import Builder
 from wavedsl.ir.cluster_shape import ONE, ClusterShape
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.uneven_tiles import Uneven
 
 GROUPS = (1, 2, 4, 8, 16, 32)

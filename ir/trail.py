@@ -15,8 +15,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 TOPICS = ("liveness", "regalloc", "offsets")
 

@@ -17,7 +17,6 @@ are weighed: the clocks of the largest share, and those of what comes from memor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ import numpy as np
 from wavedsl.ir.access import total
 from wavedsl.ir.graph import Graph, Node, loop_bounds
 from wavedsl.ir.kernel_ir import Value
+from wavedsl.ir.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from wavedsl.ir.builder import Builder

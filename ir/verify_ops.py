@@ -5,11 +5,12 @@ In: a kernel. Out: findings, and the definitions that the checks of copies and o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.kernel_ir import I32, I64, PRED, ROWS, Kernel, Op, Region, Type, Value, linear_reach
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.ir.verify_rows import FIXED, RULES
 

@@ -14,13 +14,14 @@ moved   a dimension of the value from another start: `index(M) + start`, also on
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.graph import Graph, Node
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.same_values import meaning
 from wavedsl.ir.symbols import dim_name, evaluate
 

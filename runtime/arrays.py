@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from wavedsl.ir.array_info import EMPTY, MASKED, is_masked
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime import dlpack, streams
 from wavedsl.runtime.dlpack import a_class, row_major
 

@@ -24,10 +24,11 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 META = "meta.json"
 FORMAT = 1

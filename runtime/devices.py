@@ -12,12 +12,12 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from wavedsl.ir.errors import ConstraintError, LaunchError, ToolchainError
+from wavedsl.ir.quick_dataclass import dataclass
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 """Targets that text is generated for."""

@@ -21,12 +21,13 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams, tensor_guard
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver

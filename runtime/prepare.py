@@ -7,7 +7,6 @@ knows a compiled kernel by the attributes of `Launchable` only, and changes noth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import sympy
@@ -16,6 +15,7 @@ from wavedsl.ir.device_log import SOURCE, Site, new_log
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.kernel_ir import Param
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate, solve
 from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef

@@ -16,12 +16,12 @@ import bisect
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
 from wavedsl.ir.array_info import NEAR
 from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.prepare import largest_grid
 from wavedsl.runtime.workspace import ROOMS

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.quick_dataclass import dataclass
 
 BYTES = 128
 """Size of a `CUtensorMap`; it is passed by value in parameter space."""

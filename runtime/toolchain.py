@@ -22,11 +22,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from wavedsl.ir.errors import ToolchainError
+from wavedsl.ir.quick_dataclass import dataclass
 
 MINIMUM_LLVM = 19
 """The oldest LLVM whose AMDGPU assembler knows gfx950."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime import in_flight
 from wavedsl.runtime.devices import Driver
 

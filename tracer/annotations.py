@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 import sympy
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import TraceError, WaveError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here, parameter
 from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import sympy
 from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.same_values import meaning
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"

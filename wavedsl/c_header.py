@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -23,6 +22,7 @@ from wavedsl.ir.device_log import SOURCE
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError, ToolchainError
 from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.parameters import FOUR, MAP_ALIGN, STRIDE
 from wavedsl.runtime.prepare import ADDRESS_BITS, check_grid, largest_grid
 from wavedsl.runtime.tensor_map import DATA_TYPES, FILLS, INTERLEAVES, PROMOTION, PROMOTIONS, SWIZZLES, data_type

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
-from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops
+from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops, without_unused
 from wavedsl.ir.errors import ConstraintError, NotHandedOut, TraceError, WaveError
 from wavedsl.ir.graph import PRODUCTS, Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.ops import ROWS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 from wavedsl.ir.split_choice import chosen_split, whole
 from wavedsl.ir.split_k import Split
@@ -163,6 +164,7 @@ def request(
     _check_dtypes(graph, chip)
     rest = without_empty_loops(graph, binding.dims)
     choices = asked_of_the_rest(graph, rest, _choices(kernel, schedule or kernel.schedule, chip))
+    rest = without_unused(rest)
     if choices.persistent and (chip.warpgroup is None or not any(n.op in PRODUCTS for n in rest.all_nodes())):
         choices = in_the_graph(choices)
     return Request(rest, binding.dims, chip, choices, arguments)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import wavedsl as wd
 from wavedsl.ir.errors import WaveError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.reports import registers_text, table
 
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")

@@ -8,8 +8,6 @@ Invariant: every instruction that is printed went through its row's `check_opera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from wavedsl.codegen.amdgcn import isa, liveness
 from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, lasting_operands, move_to_accumulation, widest
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
@@ -38,6 +36,7 @@ from wavedsl.codegen.amdgcn.waits_check import check_waits
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 _SPARE = 64

@@ -14,11 +14,11 @@ where everybody does, they are never made (`under_mask`, `needs`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern, halves_agree
 from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, SCALAR_FIELD
 from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
+from wavedsl.ir.quick_dataclass import dataclass
 
 _FULL = 0xFFFFFFFF
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn.isa import Footprint, Inst, Unit
 from wavedsl.codegen.amdgcn.mfma import Mfma, with_formats
+from wavedsl.ir.quick_dataclass import dataclass
 
 LONGEST = 20
 """No hazard needs more wait states: how far back a scan must look."""

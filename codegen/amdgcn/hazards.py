@@ -13,12 +13,12 @@ What a pair requires does not depend on where the two stand, so a consumer remem
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn.hazard_rules import LONGEST, PRODUCERS, classes, required
 from wavedsl.codegen.amdgcn.isa import Footprint, Unit
 from wavedsl.codegen.amdgcn.machine import EXEC, M0, UNITS, Inst, Program
 from wavedsl.codegen.amdgcn.rows import Rows
+from wavedsl.ir.quick_dataclass import dataclass
 
 _REACH = 5
 """Wait states after which only a matrix result can still be a hazard."""

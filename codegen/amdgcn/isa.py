@@ -25,9 +25,11 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 TARGETS = ("gfx90a", "gfx942", "gfx950")
 CDNA2_UP = frozenset(TARGETS)

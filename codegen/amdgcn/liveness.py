@@ -12,10 +12,10 @@ are built or cut up cost one per register.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from wavedsl.codegen.amdgcn.machine import Block, Program, Ref
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 @dataclass

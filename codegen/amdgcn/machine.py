@@ -12,11 +12,12 @@ first number in `at`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 S_BASE, V_BASE, A_BASE = 0, 256, 512
 VCC, M0, EXEC, SCC = (r.index for r in (isa.VCC, isa.M0, isa.EXEC, isa.SCC))

@@ -5,11 +5,10 @@ In: a `Program`, its `Liveness` or allocation. Out: text, one line per instructi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, GONE, KEPT, Inst, Program, Ref, Reg
+from wavedsl.ir.quick_dataclass import dataclass
 
 _COLUMN = 76
 

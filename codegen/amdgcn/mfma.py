@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import CDNA3_UP, CDNA4, TARGETS, Unit, inst
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.quick_dataclass import dataclass
 
 SOURCE = "LLVM 22 scheduling model (llvm-mca -instruction-tables); AMD's matrix calculator agrees on 90a and 942"
 

@@ -14,13 +14,13 @@ in loops that have room (`tail`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import moved_to, substitute, temporary
+from wavedsl.ir.quick_dataclass import dataclass
 
 _NEAR = 8
 """Instructions for which a value that was made again is kept for the next reader."""

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import Inst, Program
+from wavedsl.ir.quick_dataclass import dataclass
 
 CLASSES = ("valu", "accmove", "mfma", "salu", "smem", "vmem", "scratch", "ds", "waitcnt", "nop", "barrier", "branch")
 

@@ -12,12 +12,13 @@ under a partial EXEC save only the lanes they write, which is what a register wo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy, fixed_register
 from wavedsl.codegen.amdgcn.rows import Rows
+from wavedsl.ir.quick_dataclass import dataclass
 
 SCRATCH_WORDS = 1024
 """Words that the immediate offset of scratch instructions reaches."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 import numpy as np
@@ -31,6 +31,7 @@ from wavedsl.codegen.amdgcn.machine import FILE_BASE, SCALAR_HOME, Program, Reg
 from wavedsl.codegen.amdgcn.rematerialise import Candidate, candidates, independent, make_again, tail_of
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.codegen.amdgcn.spill_rewrite import SCRATCH_WORDS, Home, open_scratch, remember, spill
+from wavedsl.ir.quick_dataclass import dataclass
 
 _SLACK = 4
 _GROWTH, _MOST_SLACK = 1.5, 64

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.isa import OFFSETS
@@ -17,6 +16,7 @@ from wavedsl.codegen.amdgcn.mfma import SCALE_BLOCK, Mfma, dense, sparse
 from wavedsl.codegen.amdgcn.products import DIES, PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WAVE = 64

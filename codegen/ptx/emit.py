@@ -5,7 +5,6 @@ In: a `Kernel` and a `Target`. Out: a `PtxProgram`. Deterministic: the text depe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from wavedsl.codegen.ptx.coalesce import coalesce
@@ -19,6 +18,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel_ir import Kernel
 from wavedsl.ir.late_regions import LONG_VALUES, STREAMED
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.register_file import LESS_PER_WAVE
 from wavedsl.ir.target import Target
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 class Unit(Enum):

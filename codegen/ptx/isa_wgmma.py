@@ -12,13 +12,13 @@ chunks are exchanged, by exclusive or of address bits 7… into bits 4….
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Arg, Unit, add_row
 from wavedsl.codegen.ptx.mma import _PTX_TYPE, Layout
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.quick_dataclass import dataclass
 
 WARPGROUP = 128
 _ROW = "l2 l3 l4"

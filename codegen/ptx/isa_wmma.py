@@ -7,10 +7,10 @@ on the chip.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Unit, add_row
+from wavedsl.ir.quick_dataclass import dataclass
 
 _SHAPES_16 = {"m16n16k16": (16, 16, 16), "m8n32k16": (8, 32, 16), "m32n8k16": (32, 8, 16)}
 SHAPES = {**_SHAPES_16, "m16n16k8": (16, 16, 8), "m8n8k4": (8, 8, 4)}

@@ -9,11 +9,12 @@ loop while it is inside the loop; `flatten` makes one list of it.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Inst
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 PREFIX = {"b32": "%r", "b64": "%rd", "b16": "%h", "pred": "%p"}
 """Register classes and how their registers are spelled."""

@@ -11,13 +11,13 @@ table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Row, Unit, add_row
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.quick_dataclass import dataclass
 
 Layout = Mapping[str, str]
 """Dimension -> bit names (`l0`…`l4` lane, `e0`… element in lane), bit 0 first."""
@@ -64,6 +64,8 @@ class Mma:
     min_ptx: tuple[int, int]
     witness: str
     """Where the layout can be checked: `mma_sync` entry of the vendor table, or `unverified`."""
+    last_sm: int = 999
+    """The last chip that has it; ptxas makes other instructions of it for later ones."""
 
     @property
     def shape(self) -> str:
@@ -187,9 +189,10 @@ def _mma(
     sm: int = 80,
     ptx: tuple[int, int] = (7, 0),
     cycles: int = 0,
+    last_sm: int = 999,
 ) -> Mma:
     cycles = cycles or max(1, m * n * k // _RATE[a])
-    return Mma(m, n, k, a, b, d, layouts[0], layouts[1], d_layout, cycles, 17 + 2 * cycles, sm, ptx, witness)
+    return Mma(m, n, k, a, b, d, *layouts, d_layout, cycles, 17 + 2 * cycles, sm, ptx, witness, last_sm)
 
 
 def _table() -> tuple[Mma, ...]:
@@ -214,8 +217,9 @@ def _table() -> tuple[Mma, ...]:
             rows.append(_mma(16, 8, 16, a, b, dt.i32, _8_K16, "m16n8k16.s8/u8"))
     for a in (dt.i4, dt.u4):
         for b in (dt.i4, dt.u4):
-            rows.append(_mma(16, 8, 64, a, b, dt.i32, _4_K64, "unverified"))
-            rows.append(_mma(16, 8, 32, a, b, dt.i32, _4_K32, "unverified"))
+            # From sm_90 on ptxas 13 makes 20 (u4 x u4) to 191 (i4 x i4) of one, two of them products of bytes.
+            rows.append(_mma(16, 8, 64, a, b, dt.i32, _4_K64, "unverified", last_sm=89))
+            rows.append(_mma(16, 8, 32, a, b, dt.i32, _4_K32, "unverified", last_sm=89))
     for a in (dt.f8e4m3, dt.f8e5m2):
         for b in (dt.f8e4m3, dt.f8e5m2):
             rows.append(_mma(16, 8, 32, a, b, dt.f32, _8_K32, "m16n8k32.s8/u8/e4m3/e5m2", sm=89, ptx=(8, 4)))

@@ -22,9 +22,7 @@ _AMPERE = {"f64": 64, "f32": 128, "f16": 512, "bf16": 256}
 _HOPPER = {"f64": 128, "f32": 256, "f16": 512, "bf16": 512}
 _WGMMA = {
     "f64": 256, "tf32": 2048, "f16": 4096, "bf16": 4096, "f8e4m3": 8192, "f8e5m2": 8192, "i8": 8192, "u8": 8192,
-    "i4": 8192, "u4": 8192,
 }  # fmt: skip
-"""Integers of 4 bits at the rate of those of 8: of one instruction ptxas 13 makes two for bytes, from sm_90 on."""
 
 PRODUCTS = (
     Product("A100", "sm_80", 108, 1.41e9, 2.039e12, 40 << 20, 5120, 290 / 1.41e9, _AMPERE, {}),

@@ -481,8 +481,45 @@ PAIRS = {"fadd": ("add", "rn"), "fsub": ("sub", "rn"), "fmul": ("mul", "rn"), "f
 
 
 def _pair(s: Selector, op: Op) -> None:
+    made = next((a for a in op.args if a.op is not None and a.op.name == "widen" and _added(s, a.op)), None)
+    if made is not None:  # the constant has been added where the number was made
+        s.values[op.result.id] = s.of(made)
+        return
     words = (*PAIRS[op.attrs["operation"]], f"{op.attrs['dtype'].name}x2")
     s.values[op.result.id] = (s.set("b32", words, *(s.reg(s.one(a)) for a in op.args)),)
+
+
+def _added(s: Selector, op: Op) -> int:
+    """An integer that everything adds that takes a `widen`: it is added to what takes the power of two off. 0 where
+    there is none, or the dtype does not hold that sum. The number itself, exact, and this one are rounded once, as it
+    would be."""
+    source, dtype = op.attrs["source"], op.attrs["dtype"]
+    if source.is_float or (source.bits == 8 and dtype is dt.bf16):
+        return 0
+    found = {_constant_of(user, op.result) for user in s.users.get(op.result.id, ())}
+    constant = found.pop() if len(found) == 1 else None
+    if constant is None or constant != constant // 1:
+        return 0
+    taken_off = int(constant) - _above(source, dtype)
+    return int(constant) if float(np.array(taken_off, dtype.numpy)) == taken_off else 0
+
+
+def _constant_of(user: Op, pair: Value) -> float | None:
+    """What a sum or difference adds to both numbers of a pair; None of anything else."""
+    if user.name != "pair" or user.attrs["operation"] not in ("fadd", "fsub"):
+        return None
+    minus = user.attrs["operation"] == "fsub"
+    other = user.args[1] if user.args[0] is pair else user.args[0]
+    if not isinstance(other.const, int) or (minus and other is user.args[0]):
+        return None
+    low, high = (other.const >> shift & 0xFFFF for shift in (0, 16))
+    number = float(np.array(low, np.uint16).view(user.attrs["dtype"].numpy))
+    return None if low != high else -number if minus else number
+
+
+def _above(source: DType, dtype: DType) -> int:
+    """What an integer of `source` has more where it is made: a power of two, and half of its range if it has signs."""
+    return (1024 if dtype is dt.f16 else 128) + (1 << source.bits - 1 if source.is_signed else 0)
 
 
 def _zero_above_byte(v: Value) -> bool:
@@ -539,7 +576,7 @@ def _widen(s: Selector, op: Op) -> None:
         return
     base = 1024 if dtype is dt.f16 else 128
     half = 1 << source.bits - 1 if source.is_signed else 0
-    off: Operand = Imm(both(-(base + half)))
+    off: Operand = Imm(both(_added(s, op) - _above(source, dtype)))
     if source.bits == 4 and _zero_above_byte(op.args[0]):
         made = placed(times(word, 0, 12), 0xF, both(base) ^ half * 0x10001)
     elif source.bits == 4:

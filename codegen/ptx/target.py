@@ -8,13 +8,13 @@ path with Hopper's limits; its warpgroup instructions are in `warpgroup`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS, Mma
 from wavedsl.codegen.ptx.products import PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.half_pairs import HALVES, OPERATIONS
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 
 WARP = 32
@@ -184,7 +184,7 @@ def _target(chip: Chip) -> Target:
         banks=dict.fromkeys((1, 2, 4, 8, 16), 32),
         phases=dict(_PHASES),
         registers=255,
-        mma_atoms=tuple(_mma_atom(m) for m in MMAS if m.min_sm <= chip.number),
+        mma_atoms=tuple(_mma_atom(m) for m in MMAS if m.min_sm <= chip.number <= m.last_sm),
         load_atoms=_load_atoms(),
         copy_async=(4, 8, 16),
         buffer_bounds=False,

@@ -7,7 +7,7 @@ nothing but the code. A `.loc` and the user's source line stand where the line c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Arg, Inst, Unit, check_operands, parse_target
@@ -29,6 +29,7 @@ from wavedsl.codegen.ptx.select_entry import param_name
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 RUN_TIME = -1
 """Workgroups along an axis of the grid that the launch counts."""

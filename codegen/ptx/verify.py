@@ -10,10 +10,11 @@ through `ret`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from wavedsl.codegen.ptx.isa import Arg, check_operands, lookup
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 
 _KINDS = {"r": "b32", "rd": "b64", "h": "b16", "p": "pred"}
 _REGISTER = re.compile(r"%(r|rd|h|p)(\d+)$")

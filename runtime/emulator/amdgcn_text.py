@@ -14,12 +14,13 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.amdgcn.isa import NAMED, OFF, WAITCNT, Inst, Reg, Src, lookup
 from wavedsl.ir.errors import WaveError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.amdgcn_yaml import parse_yaml
 
 CODE_BASE = 0x2000_0000

@@ -9,9 +9,11 @@ Units: clocks of the compute unit, bytes per clock of one compute unit or of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from typing import Any
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 SIMDS = 4
 

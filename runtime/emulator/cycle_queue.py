@@ -9,8 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 LIMIT_INSTRUCTIONS = 400_000
 """Instructions that one replay goes through at most; longer traces are cut, and the rest is extrapolated."""

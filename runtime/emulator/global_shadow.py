@@ -25,10 +25,11 @@ somebody writes to it, so arrays that a kernel only reads cost little.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.memory import GlobalMemory
 
 Array = Any

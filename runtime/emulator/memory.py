@@ -13,9 +13,8 @@ Invariant: an address belongs to at most one allocation; between two lie at leas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
 
 RED_ZONE = 1 << 32
 _BOUNDARY = 1 << 37

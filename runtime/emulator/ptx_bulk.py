@@ -9,11 +9,11 @@ the destination holds poison, and the shadow says who may touch what.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx_machine import (
     SHARED_BASE,
     SHARED_WINDOW,

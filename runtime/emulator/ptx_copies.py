@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_memory import Access, Window, pick, positions_of
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst, RegUse

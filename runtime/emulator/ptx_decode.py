@@ -8,13 +8,13 @@ plain register arithmetic goes to `ptx_memory`, `ptx_matrix`, or the warp sectio
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator import (
     ptx_address,
     ptx_atomic,

@@ -8,11 +8,12 @@ so that the executor needs to watch only those for which the proof fails.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx_module import Address, Function, Inst, Label, Reg, RegUse, Vector
 
 

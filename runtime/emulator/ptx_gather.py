@@ -9,11 +9,11 @@ Invariant: a thread that waits here is in no group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx_machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_module import Inst
 from wavedsl.runtime.emulator.ptx_wgmma import Wgmmas

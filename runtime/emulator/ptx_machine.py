@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from wavedsl.codegen.ptx.isa import NUMPY, PACKED, TYPE_BITS
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.memory import GlobalMemory
 from wavedsl.runtime.emulator.ptx_module import Function, Inst, Module, Param, Reg, Variable
 from wavedsl.runtime.emulator.ptx_shadow import Defect, SharedShadow

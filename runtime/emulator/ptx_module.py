@@ -6,11 +6,12 @@ current there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.ptx.isa import Arg
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 
 class Reg:

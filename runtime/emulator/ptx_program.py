@@ -7,11 +7,12 @@ reached.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.ptx import isa
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator import ptx_flow
 from wavedsl.runtime.emulator.ptx_bulk import BulkCopies
 from wavedsl.runtime.emulator.ptx_copies import AsyncCopies

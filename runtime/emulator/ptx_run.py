@@ -9,11 +9,11 @@ between warps. Invariant: every live thread is in exactly one of: a runnable gro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator import ptx_flow
 from wavedsl.runtime.emulator.ptx_gather import Gathering
 from wavedsl.runtime.emulator.ptx_machine import Array, Mask

@@ -25,10 +25,10 @@ without order are not reported: the value is the same in either order. An asynch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
 
 Array = Any
 

@@ -15,7 +15,7 @@ and so is a wgmma after a touch with no fence between. Shared operands are reads
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from wavedsl.codegen.ptx.isa_wgmma import Descriptor, Wgmma
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx_machine import SHARED_BASE, Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx_module import Imm, Inst, Reg, RegUse, Vector
 from wavedsl.runtime.emulator.ptx_operands import source

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from wavedsl.ir.quick_dataclass import dataclass
 
 MOST = 200_000
 """Spans that are kept at most; a viewer takes no more with ease."""

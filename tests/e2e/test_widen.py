@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hopper
@@ -61,6 +62,30 @@ def every_code(source: Any, to: Any, target: str) -> Any:
     widen.evaluate(x, want)
     np.testing.assert_array_equal(want.view(np.uint16), y.view(np.uint16))
     return compiled
+
+
+@pytest.mark.parametrize(
+    ("to", "zero", "adds"),
+    [
+        (wd.f16, 8.0, 1), (wd.bf16, 8.0, 1), (wd.f16, -3000.0, 1), (wd.f16, 0.5, 2), (wd.bf16, 390.0, 2),
+        (wd.f16, np.inf, 2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_constant_is_added_with_the_power_of_two(to: Any, zero: float, adds: int) -> None:
+    """Where the dtype holds their sum: else once more. The same bits, also where sums are rounded."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 512})
+    def moved(x: wd.Memory[N, wd.u4], y: wd.Memory[N, to]):
+        wd.write(wd.cast(wd.read(x), to) - zero, y)
+
+    codes, y = np.arange(256).astype(np.uint8), np.zeros(512, to.storage)
+    compiled = moved.compile(codes, y, target="sm_90a")
+    compiled.emulate(codes, y)
+    numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(-1).astype(np.float32)
+    np.testing.assert_array_equal(y.view(np.uint16), (numbers - np.float32(zero)).astype(to.storage).view(np.uint16))
+    pairs = len(re.findall(r"\bprmt\.b32", compiled.asm))
+    assert len(re.findall(r"\b(?:add|sub)\.(?:rn\.)?b?f16x2", compiled.asm)) == adds * pairs > 0
 
 
 @pytest.mark.parametrize(("stored", "zero"), [(wd.u8, 8), (wd.i32, 8), (wd.u8, 0), (wd.u8, 3000)], ids=str)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -71,8 +72,8 @@ def test_import_loads_the_language_only(fresh: Callable[..., Any]) -> None:
     assert "wavedsl.language" in modules
     assert under(modules, "wavedsl.codegen", "wavedsl.runtime", "wavedsl.compiler", *PACKAGES) == []
     allowed = {
-        "cache_hints", "constraints", "dtypes", "errors", "graph", "loc", "mma_type", "ops", "same_values", "source",
-        "symbols", "walks",
+        "cache_hints", "constraints", "dtypes", "errors", "graph", "loc", "mma_type", "ops", "quick_dataclass",
+        "same_values", "source", "symbols", "walks",
     }  # fmt: skip
     assert {m.split(".")[2] for m in under(modules, "wavedsl.ir") if m != "wavedsl.ir"} <= allowed
 
@@ -115,6 +116,20 @@ def test_a_compile_makes_few_of_the_rows(fresh: Callable[..., Any]) -> None:
         "answer = sum('operands' in r.__dict__ for r in rows), len(rows)"
     )
     assert 0 < parsed < rows // 4
+
+
+def test_what_users_do_not_make_is_a_quick_dataclass() -> None:
+    """The standard library compiles up to six methods of each class when its module is imported."""
+    root = Path(__file__).parents[2]
+    standard = re.compile(r"^(from dataclasses import .*\bdataclass\b|@dataclasses\.dataclass)", re.MULTILINE)
+    compiled = {
+        str(path.relative_to(root))
+        for folder in ("ir", "tracer", "codegen", "runtime", "wavedsl")
+        for path in (root / folder).rglob("*.py")
+        if standard.search(path.read_text())
+    }
+    slots = "ir/graph.py"
+    assert compiled == {"ir/constraints.py", "wavedsl/schedule.py", "wavedsl/testing.py", slots}
 
 
 # ------------------------------------------------------------------------------------------------------ in this process

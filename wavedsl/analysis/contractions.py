@@ -8,16 +8,16 @@ multiply-adds; which, its kernel IR says.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from wavedsl.analysis.flops import Work
 from wavedsl.analysis.issued import Issued
 from wavedsl.analysis.strategy import GemmShape, TileChoice
-from wavedsl.ir.dtypes import DType
+from wavedsl.ir.dtypes import INT4, DType
 from wavedsl.ir.graph import Node
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate_int
 from wavedsl.ir.target import Target
 
@@ -81,7 +81,7 @@ def gemm_shape(found: Sequence[Contraction], work: Work, sizes: Mapping[Any, Any
 
 
 def on_matrix_units(compiled: Any, machine: Target) -> frozenset[str]:
-    """Dtypes of the inputs of the matrix instructions that a compiled kernel has."""
+    """Dtypes of the products that the matrix instructions of a compiled kernel carry out."""
     atoms = {a.name: a for a in machine.mma_atoms}
     found: set[str] = set()
     for op in compiled.kernel_ir.body.walk():
@@ -89,6 +89,8 @@ def on_matrix_units(compiled: Any, machine: Target) -> frozenset[str]:
             atom = op.attrs["atom"]
             atom = atoms[atom] if isinstance(atom, str) else atom
             found |= {atom.a_dtype.name, atom.b_dtype.name}
+    if "i8" in found:
+        found |= {dtype.name for dtype in INT4}
     return frozenset(found)
 
 

@@ -12,12 +12,13 @@ conversions and integer arithmetic count 0. A reduction counts 1 per element tha
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
 from wavedsl.analysis.ranges import Ranges
 from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate_int
 from wavedsl.ir.views import unmapped_dims
 

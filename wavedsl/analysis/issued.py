@@ -14,7 +14,7 @@ by wave; what one elected thread does counts once; other branches count as taken
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, prod
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from wavedsl.analysis.pipes import MANY, SLOW, pipe_of, pipes_of
 from wavedsl.analysis.places import Executions, Place
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate, evaluate_int
 from wavedsl.ir.target import Target
 

@@ -6,12 +6,12 @@ In: compiled kernels with the arguments of each launch, a chip. Out: a `Roofline
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from wavedsl.analysis.roofline import Roofline, analyze_compiled
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate_int
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.quick_dataclass import dataclass
 
 OURS = "wavedsl"
 """The provider of a benchmark's row whose seconds count."""

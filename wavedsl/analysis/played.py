@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import MANY, SLOW
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, SIMDS, ChipModel
 from wavedsl.runtime.emulator.cycle_model import TURN

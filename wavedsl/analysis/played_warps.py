@@ -13,7 +13,7 @@ replayed: what it does to the others they do to it, at the same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -22,6 +22,7 @@ from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.split_loops import per_wave
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator import warp_ops as w

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, ch
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
 from wavedsl.ir.tile_dims import tile_dims

@@ -16,12 +16,12 @@ one pass for K below 32, small tiles that stay in L2 for K below 128, tiles spre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, prod
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.targets import get_target
 
 STRATEGIES = (

@@ -11,10 +11,10 @@ launch may want what is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.targets import get_target
 

@@ -6,11 +6,12 @@ many per lane as bring what is in flight to what the chip needs while registers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from wavedsl.analysis.strategy import VECTOR_BYTES
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.strategies.caching import needed_bytes
 from wavedsl.strategies.kernels import Form
 from wavedsl.targets import get_target

@@ -10,11 +10,11 @@ product), else [K, N]. `beta`: C is read and scaled; without it C may hold anyth
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import wavedsl as wd
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.quick_dataclass import dataclass
 
 M, N, K, P = wd.symbols("M N K P")
 BM, BN, BK, WM, WN = wd.symbols("BM BN BK WM WN")

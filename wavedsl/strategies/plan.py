@@ -9,7 +9,7 @@ sum is added in one order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
@@ -21,6 +21,7 @@ from wavedsl.ir.dtypes import ALL, DType, f32, tf32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.ops import ACCUMULATORS, PRECISIONS
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
 from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from wavedsl.analysis.launches import analyze_launches, launch_of
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.arrays import describe
 from wavedsl.runtime.devices import Device
 from wavedsl.runtime.launch import device_of

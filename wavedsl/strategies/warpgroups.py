@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
 from wavedsl.ir.mma_tiles import SPARE, warpgroup_registers
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.strategies.kernels import Form
 from wavedsl.targets import get_target
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import total_ordering
 from math import ceil, prod
 from typing import Any
@@ -29,6 +29,7 @@ from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.partition import Partition, cut
 from wavedsl.ir.plans import plan
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.split_choice import LEAST_TRIPS, MOST_PARTS
 from wavedsl.ir.split_k import loop_to_cut
 from wavedsl.ir.strategy import NO_WARPGROUP, cluster_misfit

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
 from wavedsl.analysis.roofline import product_called, product_named
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.runtime import devices
 from wavedsl.runtime.devices import Device

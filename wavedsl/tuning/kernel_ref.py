@@ -11,11 +11,11 @@ import importlib
 import sys
 import uuid
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.quick_dataclass import dataclass
 
 _HERE: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.tuning.candidates import Candidate
 from wavedsl.tuning.merging import STATUSES, Outcome
 

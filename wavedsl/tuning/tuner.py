@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +24,7 @@ from typing import Any
 
 from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
 from wavedsl.tuning.candidates import (
     Candidate,

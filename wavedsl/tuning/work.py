@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ import sympy
 
 from wavedsl.ir.errors import EmulationError, WaveError
 from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import AddressSpace, normalise
 from wavedsl.tuning.candidates import Candidate
 from wavedsl.tuning.kernel_ref import KernelRef

@@ -45,9 +45,10 @@ class Verdict:
         return self.kind not in ("right", "refused")
 
 
-def kernel_of(program: Program, target: str = "", file: str = "") -> Any:
-    """The kernel object, traced from the printed source. `file`: the name of another one's, whose text it has."""
-    text = program.source(target)
+def kernel_of(program: Program, target: str = "", file: str = "", tuned: bool = False) -> Any:
+    """The kernel object, traced from the printed source. `file`: the name of another one's, whose text it has; `tuned`:
+    its tile of M is open."""
+    text = program.source(target, tuned)
     file = file or f"<drawn-{program.seed}-{next(_COUNTER) % 64}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     space: dict[str, Any] = {"__name__": "drawn"}
@@ -167,11 +168,29 @@ def verdicts(
         return [v if v.kind == "refused" else wrong for v in found]
     except Exception as error:
         return [Verdict("evaluator", type(error).__name__, str(error))]
-    found = []
+    found, first = [], {}
     for target in targets:
         kernel = kernel_of(program, target) if program.hopper and target == "sm_90a" else plain
-        found.append(_verdict(program, kernel, target, copies(given), meant, assemble, run))
+        got = copies(given)
+        verdict = _verdict(program, kernel, target, got, meant, assemble, run)
+        if verdict.kind == "right":
+            verdict = _same_bits(program, target, got, first)
+        found.append(verdict)
     return found
+
+
+def _same_bits(program: Program, target: str, got: list[Any], first: dict[str, tuple[str, np.ndarray]]) -> Verdict:
+    """Whether a chip's results of functions of f64 are those of the first chip, which `first` keeps by array."""
+    for array, mine in zip(program.arrays, got):
+        if not array.shared_bits:
+            continue
+        other, theirs = first.setdefault(array.name, (target, mine))
+        apart = (mine != theirs) | (np.signbit(mine) != np.signbit(theirs))
+        apart &= ~(np.isnan(mine) & np.isnan(theirs))
+        if apart.any():
+            at = tuple(int(i) for i in np.argwhere(apart)[0])
+            return Verdict(target, "bits", f"{array.name}{list(at)} is {mine[at].hex()}, on {other} {theirs[at].hex()}")
+    return Verdict(target, "right")
 
 
 def _verdict(
@@ -208,12 +227,12 @@ def _verdict(
 def _by_way(program: Program, kernel: Any, target: str) -> Callable[[Any, Sequence[Any]], None]:
     """How a kernel that is not called by `compile` runs."""
 
-    def again() -> Any:
-        return kernel_of(program, target, kernel.function.__code__.co_filename)
+    def again(tuned: bool = False) -> Any:
+        return kernel_of(program, target, "" if tuned else kernel.function.__code__.co_filename, tuned)
 
     def run(compiled: Any, got: Sequence[Any]) -> None:
         with few_units(program):
-            launch(program.way, kernel, again, compiled, target, got)
+            launch(program.way, kernel, again, compiled, target, got, program.tiles)
 
     return run
 

@@ -7,12 +7,13 @@ import math
 import numpy as np
 
 from generator.blocks import Blocks
+from generator.functions import Functions
 from generator.further import Further
 from generator.program import Array, Do, Program, Type
 from generator.rewrites import Rewrites
 from generator.state import LIMIT, MOST
 
-VERSION = 11
+VERSION = 12
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -21,7 +22,7 @@ def draw(seed: int) -> Program:
     return _Draw(seed).program
 
 
-class _Draw(Further, Blocks, Rewrites):
+class _Draw(Further, Functions, Blocks, Rewrites):
     """One kernel while it is drawn; which statements there are, and how often."""
 
     def __init__(self, seed: int):
@@ -39,6 +40,11 @@ class _Draw(Further, Blocks, Rewrites):
             self.program = Program(seed, {}, {}, [], [], self.program.flag)
         self.special = self.chance(0.15) or 0 in self.program.sizes.values()
         self.options()
+        lately = (
+            self.transcendental, self.classify, self.normal, self.digits, self.logic_atomic, self.factors, self.shares,
+            self.picked, self.long_chain,
+        )  # fmt: skip
+        self.lately = tuple(lately[int(i)] for i in self.rng.permutation(len(lately))[:6] for _ in range(3))
         if self.chance(0.3):
             self.program.by = self.one(("f32", "f16", "i64", "f64", "i8", "u16", "bf16", "u32"))
         self.write_body()
@@ -55,6 +61,7 @@ class _Draw(Further, Blocks, Rewrites):
                 self.permuted, self.more, self.more, self.bitcast, self.unique_atomic, self.each, self.constants,
                 self.shuffle, self.shuffle, self.extract, self.added, self.added, self.parts,
                 self.fractions, self.fractions, self.compared_atomic, self.flags, self.several,
+                *self.lately,
                 *((self.loop, self.loop, self.condition, self.repeat, self.function) if depth < 2 else ()),
                 *((self.from_outside, self.from_outside) if self.program.globe is not None else ()),
                 *((self.fence,) if depth == 0 or self.chance(0.2) else ()),
@@ -126,6 +133,10 @@ class _Draw(Further, Blocks, Rewrites):
                     self.make_loop(dim)  # a sibling, of another length
         if self.kind == "middle":
             self.second_product()
+        if self.kind == "product" and self.chance(0.6):
+            self.epilogue()
+        if self.chance(0.2):
+            self.own_trips()
         self.region(int(self.rng.integers(1, 4)), 0)
         self.from_outside()
         if begun is not None:
@@ -138,6 +149,8 @@ class _Draw(Further, Blocks, Rewrites):
             self.store()
         if self.chance(0.2):
             self.inexact()
+        if self.chance(0.25):
+            self.same_bits()
         if self.chance(0.3):
             self.workgroups_meet()
             self.store()
@@ -148,6 +161,19 @@ class _Draw(Further, Blocks, Rewrites):
             self.scope = [x]
             self.store()
         self.unused()
+        self.tuned()
+
+    def tuned(self) -> None:
+        """Now and then a kernel whose tile of M is chosen among several, where its results do not depend on it."""
+        p = self.program
+        tile = next(int(c.split(", ")[1]) for c in p.cut if c.startswith("wd.WorkgroupConstraint(M, "))
+        text = p.source("sm_90a")
+        fixed = p.way or p.dynamic or p.globe is not None or "tile_st" in text or "M" not in self.split
+        if fixed or p.schedule.get("stream_k") or "persistent" in text or not self.chance(0.12):
+            return
+        waves = self.waves["M"]
+        others = [t for t in (tile // 2, 2 * tile) if t % waves == 0 and t // waves > 0]
+        p.way, p.tiles = "tuned", (tile, *others[: self.one((1, 2))])
 
     def elementwise(self) -> None:
         self.one((self.unary, self.binary, self.choose, self.cast, self.divide, self.fma))()

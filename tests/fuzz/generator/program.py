@@ -32,7 +32,8 @@ class Type:
 @dataclass
 class Array:
     """An argument: `dims` outermost first, `low` and `high` of its whole numbers; `spread`: how it lies in memory;
-    `special`: whether some elements are NaN or infinite; `tolerance`: how far apart results may be."""
+    `special`: whether some elements are NaN or infinite; `tolerance`: how far apart results may be; `shared_bits`:
+    whether all chips give the same bits nevertheless."""
 
     name: str
     dims: tuple[str, ...]
@@ -43,6 +44,7 @@ class Array:
     spread: str = "plain"
     special: bool = False
     tolerance: float = 0.0
+    shared_bits: bool = False
 
     def annotation(self) -> str:
         space = () if self.space is None else (f"wd.{self.space}",)
@@ -122,7 +124,8 @@ class Program:
     """One kernel with its arguments. `sizes`: extents; `subs`: further symbols; `cut`: constraints as text; `schedule`
     and `hopper`: options of `wd.Schedule` for every chip and for sm_90a alone; `dynamic`: run-time dimensions; `by`: if
     any, the dtype of a second number, 3, that is passed by value; `way`: how it is called where not by `compile`
-    (`ways.py`); `globe`: the value of a global `GLOBE` that its helper functions read, if any."""
+    (`ways.py`); `globe`: the value of a global `GLOBE` that its helper functions read, if any; `tiles`: those of M to
+    choose from where they are tuned, the one that `cut` says first."""
 
     seed: int
     sizes: dict[str, int]
@@ -137,6 +140,7 @@ class Program:
     by: str = ""
     way: str = ""
     globe: int | None = None
+    tiles: tuple[int, ...] = ()
 
     def leave_out(self) -> None:
         """Drops dimensions that nothing mentions: the compiler could not know their extents."""
@@ -153,21 +157,34 @@ class Program:
         """Symbols that no array gives a value."""
         return {**self.subs, **{d: n for d, n in self.sizes.items() if not any(d in a.dims for a in self.arrays)}}
 
-    def source(self, target: str = "") -> str:
-        """The kernel `drawn` as Python text; `SCHEDULE` is what the target's schedule is."""
+    def open_cut(self) -> list[str]:
+        """Constraints whose tile of M is the symbol BM."""
+        tile = next(int(m[1]) for c in self.cut if (m := re.match(r"wd\.WorkgroupConstraint\(M, (\d+),", c)))
+        found = []
+        for c in self.cut:
+            c = re.sub(r"(WorkgroupConstraint\(M, )\d+", r"\1BM", c)
+            wave = re.search(r"WaveConstraint\(M, (\d+)", c)
+            found.append(f"wd.WaveConstraint(M, BM / {tile // int(wave[1])})" if wave else c)
+        return found
+
+    def source(self, target: str = "", tuned: bool = False) -> str:
+        """The kernel `drawn` as Python text; `SCHEDULE` is what the target's schedule is. `tuned`: its tile of M is
+        open."""
         used = "\n".join(line for s in self.body for line in s.lines())
         head = [a.annotation() + "," for a in self.arrays]
         options = {**self.schedule, **(self.hopper if target == "sm_90a" else {})}
         schedule = f"wd.Schedule({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "None"
-        symbols = sorted({*self.sizes, *self.subs})
+        symbols = sorted({*self.sizes, *self.subs, *(("BM",) if tuned else ())})
         lines = ["import wavedsl as wd", "", f"{', '.join(symbols)} = wd.symbols({' '.join(symbols)!r})"]
         if "small(" in used or self.globe is not None:
             lines += ["", *SMALL]
+        lines += [line for name, text in CHAINS.items() if f"{name}(" in used for line in ("", *text.splitlines())]
         if self.globe is not None:
             lines += ["", f"GLOBE = {self.globe}", "", *GLOBAL]
         lines += ["", "@wd.wave("]
-        lines += [f"    [{', '.join(self.cut)}],"]
+        lines += [f"    [{', '.join(self.open_cut() if tuned else self.cut)}],"]
         more = f" dynamic=[{', '.join(self.dynamic)}]," if self.way and self.dynamic else ""
+        more += " buckets={M: (16, 100)}," if tuned else ""
         subs = ", ".join(f"{k}: {v}" for k, v in self.bound().items())
         lines += [f"    subs={{{subs}}}, schedule={schedule},{more}", ")"]
         lines += ["def drawn(", *(f"    {h}" for h in head), "    flag: wd.Scalar[wd.i32],"]
@@ -179,7 +196,7 @@ class Program:
             f"# {extents}, flag={self.flag}" + (f", dynamic=[{', '.join(self.dynamic)}]" if self.dynamic else "")
         )
         if self.way:
-            lines.append(f"# called by {self.way}")
+            lines.append(f"# called by {self.way}" + (f", tiles of M: {self.tiles}" if self.tiles else ""))
         if spread:
             lines.append(f"# in memory: {spread}")
         if any(a.special for a in self.arrays):
@@ -193,6 +210,24 @@ def small(x):
     if x.dtype.is_float:
         return wd.clamp(wd.floor(x), -60, 60)
     return wd.clamp(x, 0 if x.dtype.kind == "uint" else -60, 60)'''.splitlines()
+
+
+CHAINS = {
+    "mixed": '''\
+def mixed(x, count):
+    """Steps of a hash, each of which takes the one before four times."""
+    for i in range(count):
+        x = (x * 5 + (x >> 3)) ^ (x & i % 50) ^ (x << 1)
+    return x''',
+    "folded": '''\
+def folded(x, count):
+    """Whole numbers that stay within 64, each made of the one before four times."""
+    for i in range(count):
+        y = abs(x - i % 7)
+        x = wd.where(y > 40, y - 37, wd.minimum(y, x + 3))
+    return x''',
+}
+"""Helper functions of hundreds of operations: a loop of Python's, which tracing unrolls."""
 
 
 GLOBAL = '''\

@@ -51,6 +51,12 @@ def _simpler(program: Program) -> Iterator[Program]:
             made = copy.deepcopy(program)
             setattr(made, name, value)
             yield made
+    for i, s in enumerate(statements(program.body)):
+        chain = re.search(r"\b(mixed|folded)\((.*), (\d+)\)", s.text) if isinstance(s, Let) else None
+        if chain is not None and int(chain[3]) > 1:
+            made = copy.deepcopy(program)
+            statements(made.body)[i].text = s.text[: chain.start(3)] + str(int(chain[3]) // 2) + s.text[chain.end(3) :]
+            yield made
     for d in program.dynamic:
         made = copy.deepcopy(program)
         made.dynamic = tuple(x for x in program.dynamic if x != d)

@@ -237,6 +237,10 @@ class State:
         ):  # fmt: skip
             if self.chance(often):
                 p.hopper[name] = value
+        if self.tidy and self.groups and self.kind == "product" and self.chance(0.12):  # all ways to take tiles at once
+            p.hopper.update(persistent=True, cluster=self.one(("(2, 1, 1)", "(1, 2, 1)", "(4, 1, 1)")))
+            p.hopper.update(self.one(({}, {"stream_k": True}, {"split_k": 2}, {"specialize": True})))
+            self.one_sum = self.scaled is None and self.chance(0.8)
         if self.chance(0.06):
             p.cut.append(self.hardware())
         if self.chance(0.2):

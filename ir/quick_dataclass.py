@@ -1,0 +1,127 @@
+"""`dataclass` as the standard library's, whose methods cost nothing until they are used.
+
+The standard library writes the source of up to six methods for each class and compiles it. A first compile imports a
+hundred and forty dataclasses, and that was more than half of the time their modules took. The idea: equality, hash and
+representation are closures over `operator.attrgetter`, and `__init__`, which is worth compiling because it is called
+often, is written when the class first makes an instance.
+
+`dataclasses.fields`, `replace` and `asdict` work on such a class. It takes only what the compiler needs: `frozen` and
+`eq`, plain fields and class variables. Classes that a user makes keep the standard library's, for their signatures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls: type | None = None, /, *, frozen: bool = False, eq: bool = True) -> Any:
+        """The class with `__init__`, `__repr__`, unless `eq` is False `__eq__`, and if it is frozen `__hash__`."""
+        return _made(cls, frozen, eq) if cls is not None else lambda cls: _made(cls, frozen, eq)
+
+
+def _made(cls: type, frozen: bool, eq: bool) -> type:
+    own = vars(cls)
+    hashable = own.get("__hash__") is not None or ("__hash__" in own and "__eq__" not in own)
+    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    fields = dataclasses.fields(cls)
+    methods: dict[str, Any] = {"__init__": _first_init(cls, frozen)}
+    if "__repr__" not in own:
+        methods["__repr__"] = _repr([f.name for f in fields if f.repr])
+    if eq:
+        values = _values([f.name for f in fields if f.compare])
+        if "__eq__" not in own:
+            methods["__eq__"] = _eq(values)
+        if not hashable:
+            methods["__hash__"] = _hash(values) if frozen else None
+    if frozen:
+        methods["__setattr__"] = _frozen("assign to")
+        methods["__delattr__"] = _frozen("delete")
+    for name, method in methods.items():
+        if method is not None:
+            method.__name__ = name
+            method.__qualname__ = f"{cls.__qualname__}.{name}"
+        setattr(cls, name, method)
+    return cls
+
+
+def _values(names: list[str]) -> Callable[[Any], Any]:
+    """A function of an object: the tuple of these attributes."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    one = [attrgetter(name) for name in names]
+    return lambda self: (one[0](self),) if one else ()
+
+
+def _repr(names: list[str]) -> Callable[[Any], str]:
+    @recursive_repr()
+    def __repr__(self: Any) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    return __repr__
+
+
+def _eq(values: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    def __eq__(self: Any, other: Any) -> Any:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
+
+
+def _hash(values: Callable[[Any], Any]) -> Callable[[Any], int]:
+    return lambda self: hash(values(self))
+
+
+def _frozen(action: str) -> Callable[..., None]:
+    def refuse(self: Any, name: str, *_: Any) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot {action} field {name!r}")
+
+    return refuse
+
+
+def _first_init(cls: type, frozen: bool) -> Callable[..., None]:
+    """An `__init__` that puts the real one in its place. Two threads may both do so: they write the same."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        init = _written_init(cls, frozen)
+        type.__setattr__(cls, "__init__", init)
+        init(self, *args, **kwargs)
+
+    return __init__
+
+
+def _written_init(cls: type, frozen: bool) -> Callable[..., None]:
+    """The function that sets one field after the other, from source."""
+    places: dict[str, Any] = {"__name__": __name__, "_set": object.__setattr__, "_unset": dataclasses.MISSING}
+    positional: list[str] = []
+    by_name: list[str] = []
+    body: list[str] = []
+    for f in dataclasses.fields(cls):
+        value, default = f.name, ""
+        if f.default_factory is not dataclasses.MISSING:
+            places[f"_make_{f.name}"] = f.default_factory
+            value = f"_make_{f.name}() if {f.name} is _unset else {f.name}" if f.init else f"_make_{f.name}()"
+            default = "=_unset"
+        elif f.default is not dataclasses.MISSING:
+            places[f"_default_{f.name}"] = f.default
+            default = f"=_default_{f.name}"
+        if f.init:
+            (by_name if f.kw_only else positional).append(f.name + default)
+        if f.init or f.default_factory is not dataclasses.MISSING:
+            body.append(f"_set(self, {f.name!r}, {value})" if frozen else f"self.{f.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = ", ".join(["self", *positional, *(["*", *by_name] if by_name else [])])
+    exec(f"def __init__({parameters}):\n " + "\n ".join(body or ["pass"]), places)
+    init: Callable[..., None] = places["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    return init
+
+
+__all__ = ["dataclass"]
