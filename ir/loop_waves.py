@@ -17,7 +17,7 @@ from wavedsl.ir.graph import REGIONS, Graph, Node, Region
 from wavedsl.ir.register_file import UNHELD
 from wavedsl.ir.target import VECTOR_BYTES, Target
 
-Divide = Callable[[Mapping[Any, int], Mapping[Any, int]], dict[Any, int]]
+Divide = Callable[[dict[Any, int], dict[Any, int]], dict[Any, int]]
 """Wave tiles where waves may share these tiles, too, and no wave's is less than these multiples."""
 
 

@@ -69,6 +69,24 @@ def test_trip_count_at_run_time(chip: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("n", [-1, 0, 3, 8, 20])
+def test_masks_of_what_stands_outside_are_made_in_front_of_a_loop(chip: str, n: int) -> None:
+    """0 <= n < 8 is one comparison, and a loop that needs it as a mask does not compare again."""
+    b = start(chip)
+    number = b.param(1, I32)
+    inside = b.pand(b.cmp("sge", number, 0), b.cmp("slt", number, 8))
+    with b.for_(0, 10, 1, [b.tid()]) as loop:
+        taken = b.pand(inside, b.cmp("slt", loop.iv, number))
+        loop.yield_(b.add(loop.carried[0], b.select(taken, b.i32(1), b.i32(100))))
+    kernel = finish(b, *loop.results)
+    text = compile_kernel_ir(kernel, get_target(chip)).text
+    assert text.count("s_cmp_lt_u32") == 1 and text.index("s_cmp_lt_u32") < text.index("; loop over")
+    assert "s_cmp_ge_i32" not in text
+    want = np.arange(64) + sum(1 if 0 <= n < 8 and i < n else 100 for i in range(10))
+    assert np.array_equal(emulate(kernel, 1, n)[0], want)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 10])
 def test_carried_values_that_trade_places(chip: str, n: int) -> None:
     b = start(chip)
