@@ -67,11 +67,10 @@ from wavedsl.ir.passes import (
 from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.pressure import pressure
-from wavedsl.ir.register_file import wave_room
 from wavedsl.ir.retile import finer, fitting, lighter
 from wavedsl.ir.spared_reads import next_spared
 from wavedsl.ir.sum_before_atomics import sum_before_atomics
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import Target, wave_room
 from wavedsl.ir.unroll_rule import ring_factor
 from wavedsl.ir.wider_operands import by_hand
 
