@@ -11,8 +11,8 @@
       share     waves share more where registers lack           row_waves.py, product_waves.py, register_file.py
       fence     where one of the waves that hold elements writes them back                     write_back.py
       infer     which lane and register holds which element of every value                       infer.py
-    lower     the kernel, then the steps of every region; again, for more waves, where its values are more than registers
-                                                                   lower.py, lower_regions.py, steps.py, pressure.py
+    lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
+      more      again, for more waves, where its values are more than registers          pressure.py, partition.py
       place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py
       schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
