@@ -7,21 +7,31 @@ powers of two the address is linear over GF(2), so conflicts are two ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, reduce
+from operator import or_
 
-from wavedsl.ir.bits import Bits, number_of, rank, xor_all
+from wavedsl.ir.bits import Bits, number_of, rank
 from wavedsl.ir.place import Place
 
 
-def _lane_columns(place: Place, access: Bits, phase: Sequence[int]) -> list[int]:
-    """Address column of every lane bit; lane bits that the access does not read (replicas) contribute 0."""
-    kind = "L" if access.count("L") else "l"
-    lanes = access.only(kind)
-    column = {number_of(b): c for b, c in zip(lanes.ins, place.cols(lanes))}
-    width = max((*(n + 1 for n in column), *(p.bit_length() for p in phase)), default=0)
-    return [column.get(i, 0) for i in range(width)]
+@cache
+def phase_lanes(phase: tuple[int, ...]) -> tuple[int, int]:
+    """Of a basis of lane masks: how many lane bits a group of lanes served together has, and how many lane bits the
+    masks name."""
+    return rank(phase), max((p.bit_length() for p in phase), default=0)
 
 
-def bank_cycles(place: Place, access: Bits, bytes: int, phase: Sequence[int], banks: int) -> int:
+def _lane_columns(place: Place, lanes: Bits, width: int) -> list[int]:
+    """Address column of every lane bit, of `width` at least; bits that the access does not read (replicas) contribute
+    0."""
+    numbers = [number_of(b) for b in lanes.ins]
+    columns = [0] * max(width, *(n + 1 for n in numbers), 0)
+    for n, c in zip(numbers, place.cols(lanes)):
+        columns[n] = c
+    return columns
+
+
+def bank_cycles(place: Place, access: Bits, bytes: int, phase: tuple[int, ...], banks: int) -> int:
     """Shared-memory cycles of one instruction: per group of lanes served together, the fullest bank.
 
     `phase` is a basis of lane masks; every group is a coset of its span. `banks` are 4 bytes wide; lanes that read the
@@ -29,17 +39,34 @@ def bank_cycles(place: Place, access: Bits, bytes: int, phase: Sequence[int], ba
     banks)).
     """
     lanes = access.only("L" if access.count("L") else "l")
-    cols = _lane_columns(place, access, phase)
-    aligned = not any(c & (bytes - 1) for c in cols)
-    if not (aligned and place.xor_linear(lanes)) or bytes & (bytes - 1) or banks & (banks - 1):
+    group, width = phase_lanes(phase)
+    cols = _lane_columns(place, lanes, width)
+    linear = place.xor_linear(lanes)
+    if not linear or reduce(or_, cols, 0) & (bytes - 1) or bytes & (bytes - 1) or banks & (banks - 1):
         addresses = [0]
         for c in cols:
-            addresses += [a + c for a in addresses] if not place.xor_linear(lanes) else [a ^ c for a in addresses]
+            addresses += [a ^ c for a in addresses] if linear else [a + c for a in addresses]
         return _served(addresses, bytes, phase, banks)
-    words = [4 << i for i in range((bytes // 4).bit_length() - 1)] if bytes >= 4 else []
-    vectors = [xor_all(c for i, c in enumerate(cols) if p >> i & 1) >> 2 for p in phase] + [w >> 2 for w in words]
-    groups = 1 << (len(cols) - rank(phase))
-    return groups << (rank(vectors) - rank(v % banks for v in vectors))
+    # Reduced from the lowest bit up, words whose lowest bit lies beyond the banks are those that meet in a bank. The
+    # words inside one lane's piece are not among them: pieces are aligned.
+    basis: dict[int, int] = {}
+    conflicts = 0
+    for p in phase:
+        word = 0
+        while p:
+            low = p & -p
+            word ^= cols[low.bit_length() - 1]
+            p ^= low
+        word >>= 2
+        while word:
+            low = word & -word
+            known = basis.get(low)
+            if known is None:
+                basis[low] = word
+                conflicts += low >= banks
+                break
+            word ^= known
+    return 1 << (len(cols) - group + conflicts)
 
 
 def _served(addresses: Sequence[int], bytes: int, phase: Sequence[int], banks: int) -> int:

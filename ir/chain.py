@@ -15,6 +15,7 @@ Invariant: a product that nothing feeds and that feeds nothing takes its first o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from math import inf
 from typing import Any
@@ -75,6 +76,7 @@ def choose_chains(
     for n in nodes:
         chains.setdefault(root(n.id), []).append(n)
     plans: dict[int, Any] = {}
+    built, moved = cache(build), cache(move_clocks)  # combinations have many products, and moves, in common
     for chain in chains.values():
         if not any((n.id, p) in feeds for n in chain for p in (0, 1)):
             plans |= {n.id: build(n, options[n.id][0], None) for n in chain}
@@ -82,7 +84,9 @@ def choose_chains(
         most = max(1, int(COMBINATIONS ** (1 / len(chain)) + 1e-9))
         best: tuple[Any, dict[int, Any]] | None = None
         for picked in product(*(_tried(options[n.id], most) for n in chain)):
-            made, cost = _price(chain, feeds, meets, picked, build)
+            if best is not None and sum(o.key[0] for o in picked) > best[0][0]:
+                continue
+            made, cost = _price(chain, feeds, meets, picked, built, moved)
             key = (cost, tuple(o.key[1:] for o in picked))
             if best is None or key < best[0]:
                 best = (key, made)
@@ -107,6 +111,7 @@ def _price(
     meets: Mapping[int, int],
     picked: Sequence[MmaOption],
     build: Build,
+    move: Callable[[Layout, Layout, int], float],
 ) -> tuple[dict[int, Any], float]:
     """The plans of one combination and their clocks, moves included."""
     results: dict[int, Layout] = {}
@@ -130,10 +135,10 @@ def _price(
             if producer is None or producer is plan or plan.spread is not None:  # it is stored to shared memory
                 continue
             port = plan.second if (position == 1) != option.swap else plan.first
-            cost += move_clocks(producer.result, port, n.inputs[position].dtype.bits)
+            cost += move(producer.result, port, n.inputs[position].dtype.bits)
             shared = [d for d in producer.result.dims if d in plan.result.dims]
             if shared:
-                cost += move_clocks(_keep(producer.result, shared), _keep(plan.result, shared), 32)
+                cost += move(_keep(producer.result, shared), _keep(plan.result, shared), 32)
     return made, cost
 
 

@@ -25,6 +25,7 @@
     branch    what one branch alone reads is computed there                                       into_branches.py
     order     where registers lack, values are computed as they are asked for                      element_order.py
     sink      conditions move down to their readers                                               sink.py
+    barriers  those that no two accesses to shared memory need                                    needless_barriers.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -55,6 +56,7 @@ from wavedsl.ir.passes import (
     DEAD_STORES,
     INTO_BRANCHES,
     MERGE_CARRIED,
+    NEEDLESS_BARRIERS,
     ORDER_ELEMENTS,
     PAIR_FLOATS,
     SINK_CONDITIONS,
@@ -98,7 +100,7 @@ def build_kernel(
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
         DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES,
-        ORDER_ELEMENTS, SINK_CONDITIONS,
+        ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

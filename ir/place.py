@@ -173,8 +173,11 @@ class Place:
         """
         found = self._memo.get(access)
         if found is None:
-            raw = self._raw_cols(access)
-            found = self._memo[access] = tuple(map(self.swizzle, raw)) if self.xor else raw
+            found = self._raw_cols(access)
+            for b, m, s in self.xor:  # as `swizzle`
+                mask = (1 << b) - 1
+                found = tuple([c ^ (c >> m + s & mask) << m for c in found])
+            self._memo[access] = found
         return found
 
     def _raw_cols(self, access: Bits) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import NamedTuple
 
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, spec, xor_all
@@ -111,19 +112,25 @@ def plan_load(
     found = place._memo.get(key)
     if found is not None:
         return found
-    seen = place._memo.get(("seen", fragment))
-    if seen is None:
-        seen = place._memo["seen", fragment] = _seen(fragment, place)
     plans = []
     for position, atom in enumerate(atoms):
-        if size not in atom.elsizes:
-            continue
-        plan = _plan_exchange(atom, seen, place, size) if atom.lane else _plan_vector(atom, seen, place, size)
+        plan = plan_with(fragment, place, atom, size)
         if plan is not None:
             plans.append((plan.instances, -plan.bytes, position, plan))
     plans.sort(key=lambda p: p[:3])
     found = place._memo[key] = tuple(p[3] for p in plans)
     return found
+
+
+def plan_with(fragment: Bits | Layout, place: Place, atom: LoadAtom, elsize: int | None = None) -> LoadPlan | None:
+    """The way to move a fragment by one atom, as `plan_load` has it; None where it is not legal."""
+    size = place.elsize if elsize is None else elsize
+    if size not in atom.elsizes:
+        return None
+    seen = place._memo.get(("seen", fragment))
+    if seen is None:
+        seen = place._memo["seen", fragment] = _seen(fragment, place)
+    return _plan_exchange(atom, seen, place, size) if atom.lane else _plan_vector(atom, seen, place, size)
 
 
 class _Seen(NamedTuple):
@@ -132,26 +139,31 @@ class _Seen(NamedTuple):
 
     inner: Bits
     columns: dict[int, int]
-    registers: list[int]
-    lanes: list[int]
+    registers: tuple[int, ...]
+    lanes: tuple[int, ...]
     digit_bytes: list[int]
     repeats: int
 
 
 def _seen(fragment: Bits | Layout, place: Place) -> _Seen:
     inner = fragment.inner if isinstance(fragment, Layout) else fragment
-    digit_bytes, repeats = [], 1
-    if isinstance(fragment, Layout):
-        for g in fragment.digits:
+    digit_bytes, repeats = _digits(fragment, place) if isinstance(fragment, Layout) else ([], 1)
+    columns = dict(zip(inner.ins, place.cols(inner)))
+    return _Seen(inner, columns, inner.only(*REGISTER_KINDS).ins, inner.only("l").ins, digit_bytes, repeats)
+
+
+def _digits(layout: Layout, place: Place) -> tuple[list[int], int]:
+    """Bytes per step of the digits, which no XOR term changes, and how often the box repeats in registers."""
+    found = place._raw.get(("digits", layout))
+    if found is None:
+        digit_bytes = []
+        for g in layout.digits:
             if g.stride and g.extent > 1:
                 coords = dict.fromkeys(place.dims, 0)
-                coords[g.dim] = fragment.step(g)
+                coords[g.dim] = layout.step(g)
                 digit_bytes.append(place.linear_address(coords))
-        for g in fragment.reg_digits:
-            repeats *= g.extent
-    columns = dict(zip(inner.ins, place.cols(inner)))
-    registers, lanes = list(inner.only(*REGISTER_KINDS).ins), list(inner.only("l").ins)
-    return _Seen(inner, columns, registers, lanes, digit_bytes, repeats)
+        found = place._raw["digits", layout] = digit_bytes, prod(g.extent for g in layout.reg_digits)
+    return found
 
 
 def _in_word(size: int) -> int:
@@ -178,7 +190,7 @@ def _plan_vector(atom: LoadAtom, seen: _Seen, place: Place, size: int) -> LoadPl
         fills.append(b)
         step <<= 1
     word = min(_in_word(size), len(fills))
-    if fills[:word] != list(registers[:word]):
+    if tuple(fills[:word]) != registers[:word]:
         return None
     others = [c for b, c in columns.items() if b not in fills]
     if not _keeps_pieces(place, atom.bytes, (*others, *digit_bytes)):

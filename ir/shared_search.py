@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property, reduce
 from math import inf, prod
+from operator import or_
 
-from wavedsl.ir.bank_cycles import bank_cycles
+from wavedsl.ir.bank_cycles import bank_cycles, phase_lanes
 from wavedsl.ir.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, rank
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.layout import Layout
 from wavedsl.ir.place import Piece, Place, Xor
 from wavedsl.ir.plan_addresses import plan_addresses
-from wavedsl.ir.plan_load import LoadPlan, plan_load
+from wavedsl.ir.plan_load import LoadPlan, plan_with
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom
 
@@ -86,6 +88,11 @@ class SharedAccess:
         if self.mechanism not in MECHANISMS:
             raise CompileError(f"unknown mechanism {self.mechanism!r}", hint=f"one of {', '.join(MECHANISMS)}")
 
+    @cached_property
+    def widest_first(self) -> list[LoadAtom]:
+        """The atoms by the bytes they move."""
+        return sorted(self.atoms, key=lambda a: -a.bytes)
+
 
 @dataclass(frozen=True)
 class AccessCost:
@@ -102,7 +109,7 @@ class AccessCost:
     def instructions(self) -> int:
         return self.plan.instances if self.plan is not None else 0
 
-    @property
+    @cached_property
     def worst(self) -> int:
         """Cycles of all instructions of one wave and trip under the worst hypothesis."""
         return self.instructions * max(self.cycles, default=0)
@@ -344,22 +351,18 @@ def access_cost(place: Place, access: SharedAccess, banks: Mapping[int, int], ph
     if access.fragment is None:
         return AccessCost(access, None, (), 0, 0)
     best: tuple[tuple[int, int, int], AccessCost] | None = None
-    for atom in sorted(access.atoms, key=lambda a: -a.bytes):
-        plans = plan_load(access.fragment, place, (atom,))
-        if not plans:
+    for atom in access.widest_first:
+        plan = plan_with(access.fragment, place, atom)
+        if plan is None:
             continue
-        plan = plans[0]
         piece = plan.atom.piece_bytes
         bank_count = _banks_of(banks, piece)
         hypotheses = phases_of(phases, access.kind, piece)
         cycles = tuple(bank_cycles(place, plan.address, piece, phase, bank_count) for phase in hypotheses)
-        lanes = 1 << max(plan.address.count("L"), *(p.bit_length() for p in hypotheses[0]))
-        group = 1 << rank(hypotheses[0])
+        bits, width = phase_lanes(hypotheses[0])
+        group, lanes = 1 << bits, 1 << max(plan.address.count("L"), width)
         ideal = lanes // min(group, lanes) * max(1, group * max(4, piece) // 4 // bank_count)
-        cols = place.cols(plan.address)
-        image = 0
-        for c in cols:
-            image |= c
+        image = reduce(or_, place.cols(plan.address), 0)
         fixed = place.cols(plan.residual) if place.xor_linear(plan.address) else ()
         registers = 1 << rank(c & image for c in fixed)
         cost = AccessCost(access, plan, cycles, ideal, registers)
@@ -385,8 +388,10 @@ def choose_place(
     space: float = 1 / 128,
     extra: Iterable[Place] = (),
     fits: Callable[[Place], bool] | None = None,
-) -> PlaceChoice:
+    limit: float = inf,
+) -> PlaceChoice | None:
     """The cheapest placement of a tile (the last dimension contiguous) that fits `budget` bytes with `slots` slots.
+    None where all that serve cost more than `limit`.
 
     cost = sum over accesses of trips * (waves * cycles + issue * instructions) + hoisted * address registers * XOR
     terms. `extra` are further candidates, the first of equals; those that do not `fits` are none. Pairs of XOR terms
@@ -398,7 +403,7 @@ def choose_place(
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
     dense = elsize * prod(extents.values())
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
-    considered, too_big = 0, 0
+    considered, too_big, dear = 0, 0, False
     refused: CompileError | None = None
     for group in groups:
         if best is not None and best[1].conflict_free and best[1].instructions <= fewest:
@@ -411,17 +416,24 @@ def choose_place(
             if fits is not None and not fits(place):
                 continue
             padding = space * (place.bytes - dense)
-            most = best[0][0] * 1.000001 if best is not None else inf
+            most = (best[0][0] if best is not None else limit) * 1.000001
             costs = _costs(place, accesses, banks, phases, issue, most - padding)
             if isinstance(costs, CompileError):
                 refused = costs
             if not isinstance(costs, list):
                 continue
+            if len(costs) < len(accesses):
+                dear = True
+                continue
             choice = _priced(place.varied(slots=slots), costs, issue, hoisted, padding)
             key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
-            if (best is None or key < best[0]) and _addressable(choice):
+            if choice.total > limit:
+                dear = True
+            elif (best is None or key < best[0]) and _addressable(choice):
                 best = key, choice
     if best is None:
+        if dear:
+            return None
         if too_big:
             raise too_large(extents, elsize, slots, budget)
         tile = " x ".join(f"{d}={n}" for d, n in extents.items())
@@ -434,8 +446,8 @@ def choose_place(
 def _costs(
     place: Place, accesses: Sequence[SharedAccess], banks: Mapping[int, int], phases: Phases, issue: float, most: float
 ) -> list[AccessCost] | CompileError | None:
-    """What the accesses cost on a place. None where one of them has no plan there (an error that says why, if it has
-    just been found out), and where they cost more than `most`."""
+    """What the accesses cost on a place: of the first of them only where these cost more than `most`. None where one of
+    them has no plan there; an error that says why, if it has just been found out."""
     costs: list[AccessCost] = []
     at_least = 0.0
     for access in accesses:
@@ -449,10 +461,10 @@ def _costs(
                 return error
         if cost is None:
             return None
-        costs.append(cost)
         at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions)
         if at_least > most:
-            return None  # what the other accesses cost does not matter any more
+            return costs  # what the other accesses cost does not matter any more
+        costs.append(cost)
     return costs
 
 

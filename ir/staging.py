@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import gcd, prod
+from math import gcd, inf, prod
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.array_info import ArrayInfo
@@ -76,7 +76,7 @@ def plan_staged(
     error: WaveError | None = None
     for way in _ways(request, packed=node.dtype.packed):
         try:
-            candidate = _candidate(request, way)
+            candidate = _candidate(request, way, found)
         except (CompileError, ConstraintError) as problem:
             error = problem
             continue
@@ -195,9 +195,10 @@ def _ways(request: _Request, packed: bool) -> list[CopyWay]:
     return ways
 
 
-def _candidate(request: _Request, way: CopyWay) -> _Candidate | None:
+def _candidate(request: _Request, way: CopyWay, found: Sequence[_Candidate]) -> _Candidate | None:
     """The best place for one way to copy the tile, and the cost of both; None where threads cannot copy it so, or not
-    by the registers where they must. Raises CompileError or ConstraintError where no place serves all."""
+    by the registers where they must, or where `without_arithmetic` prefers what has been found before. Raises
+    CompileError or ConstraintError where no place serves all."""
     r, target = request, request.target
     lanes, waves = target.wave_size, r.partition.waves
     copy = None if way.linear else copy_bits(r.memory_fast, list(r.extents)[:-1], r.extents, way, lanes, waves)
@@ -206,10 +207,21 @@ def _candidate(request: _Request, way: CopyWay) -> _Candidate | None:
     asynchronous = _copied_asynchronously(r, way)
     if r.direct and not asynchronous:
         return None
-    choice, addresses = _placed(r, way, _stores(r, way, copy, asynchronous))
+    limit = inf if asynchronous else _limit(r, way, found)
+    placed = _placed(r, way, _stores(r, way, copy, asynchronous), limit)
+    if placed is None:
+        return None
+    choice, addresses = placed
     filled = plan_direct(choice.place, way.linear, lanes, waves) if way.linear else None
     clocks, busy, computed = _cost(r, way, asynchronous, filled, choice)
     return _Candidate(way, asynchronous, filled, choice, addresses, clocks, busy, computed)
+
+
+def _limit(request: _Request, way: CopyWay, found: Sequence[_Candidate]) -> float:
+    """What the place may cost so that the way can still be taken instead of one that has been found: as the cheapest of
+    all, or the cheapest without vector instructions. Copies through registers add to it what transposing costs."""
+    best = min((c.clocks for c in found if not c.computed or _computes(request, way)), default=inf)
+    return best - _transposing(request, way)
 
 
 def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
@@ -236,23 +248,29 @@ def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bo
     return SharedAccess("copy", "write", copy, request.trips, request.partition.waves, atoms, mechanism)
 
 
-def _placed(request: _Request, way: CopyWay, stores: SharedAccess) -> tuple[PlaceChoice, AddressPlan]:
+def _placed(
+    request: _Request, way: CopyWay, stores: SharedAccess, limit: float
+) -> tuple[PlaceChoice, AddressPlan] | None:
     """The place with the fewest bank conflicts and the addresses of the fragments in it. One without a swizzle where a
-    wave's tile is no multiple of its fragment, and where what a wave adds carries across a panel of the place."""
+    wave's tile is no multiple of its fragment, and where what a wave adds carries across a panel of the place. None
+    where each costs more than `limit`."""
     r, target, es = request, request.target, request.info.elsize
     shared = {d: n for d, n in r.extents.items() if d != way.fast} | {way.fast: r.extents[way.fast]}
     fragments, *fragments_too = r.fragments
     accesses = [fragments, stores, *fragments_too]
     fits = filled_directly(way.linear, target, r.partition) if way.linear else None
     problem: CompileError | None = None
+    row = r.extents[way.fast] * es
+    if row & (row - 1):  # rows in panels: the place that is found may have to give way to a plain one
+        limit = inf
     if not r.ragged:
         pairs = r.paired and way.fast != r.contracted and len(shared) == 2
         try:
             choice = choose_place(
                 shared, es, accesses, banks=target.banks, phases=target.phases, budget=r.budget, slots=r.slots,
-                fits=fits, extra=rows_apart(shared, es, r.layouts[0]) if pairs else (),
+                fits=fits, extra=rows_apart(shared, es, r.layouts[0]) if pairs else (), limit=limit,
             )  # fmt: skip
-            return choice, _fragment_addresses(r, choice)
+            return (choice, _fragment_addresses(r, choice)) if choice is not None else None
         except CompileError as error:
             problem = error
     try:
@@ -281,15 +299,12 @@ def _cost(
 ) -> tuple[float, int, bool]:
     """(clocks over all trips, clocks of LDS per trip, whether vector instructions prepare the tile)."""
     r, target, es = request, request.target, request.info.elsize
-    transposes = way.fast != r.memory_fast
-    clocks, busy, computed = choice.total, choice.cycles, transposes and (way.deep > 1 or es == 1) and es < 4
+    clocks, busy, computed = choice.total + _transposing(r, way), choice.cycles, _computes(r, way)
     if filled is not None:
         clocks += direct_clocks(target, filled, r.vector * es, r.trips)
         busy += filled.waves * filled.count * target.cost("store.shared", way.linear).cycles
     elif asynchronous:
         clocks -= r.trips * choice.instructions
-    if transposes:
-        clocks += r.trips * transposing_clocks(target, es, r.elements // r.threads, way.vector, way.deep)
     for layout, access in zip(r.layouts, (choice.accesses[0], *choice.accesses[2:])):
         fetched = access.plan
         if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
@@ -297,6 +312,20 @@ def _cost(
             clocks += r.trips * joins * target.clock_unit * -(-r.partition.waves // target.simds)
             computed = True
     return clocks, busy, computed
+
+
+def _transposing(request: _Request, way: CopyWay) -> float:
+    """Clocks over all trips that the copy takes because the tile lies otherwise than in memory."""
+    r = request
+    if way.fast == r.memory_fast:
+        return 0.0
+    return r.trips * transposing_clocks(r.target, r.info.elsize, r.elements // r.threads, way.vector, way.deep)
+
+
+def _computes(request: _Request, way: CopyWay) -> bool:
+    """Whether vector instructions transpose the tile."""
+    es = request.info.elsize
+    return way.fast != request.memory_fast and (way.deep > 1 or es == 1) and es < 4
 
 
 def _said_of(info: ArrayInfo, node: Node, error: WaveError) -> WaveError:

@@ -130,7 +130,9 @@ def check_early(before: Sequence[Sequence[Inst]], program: Program) -> list[str]
             if id(inst) in moves:
                 watched |= inst.writes
     found, again = (_reaching(program, blocks, watched) for blocks in (before, after))
-    return [f"{x!r} finds other registers" for insts in before for x in insts if found[id(x)] != again[id(x)]]
+    return [
+        f"{x!r} finds other registers" for insts in before for x in insts if found.get(id(x)) != again.get(id(x))
+    ]
 
 
 Reaching = dict[int, frozenset[int]]
@@ -138,25 +140,30 @@ Reaching = dict[int, frozenset[int]]
 
 
 def _reaching(program: Program, blocks: Sequence[Sequence[Inst]], watched: int) -> dict[int, list[frozenset[int]]]:
-    """Per instruction (by id): who may have written each of the watched registers that it reads."""
+    """Per instruction (by id) that is reached: who may have written each of the watched registers that it reads. Those
+    that read none are left out."""
     entry: list[Reaching | None] = [None] * len(blocks)
     entry[0] = {}
     seen: dict[int, list[frozenset[int]]] = {}
-    registers = {
-        id(x): (members((x.reads | (_EXEC if _runs_under(x) else 0)) & watched), members(x.writes & watched))
-        for insts in blocks
-        for x in insts
-    }
+    touching = []  # per block, what reads or writes a watched register, and which
+    for insts in blocks:
+        of_block = []
+        for x in insts:
+            reads = (x.reads | (_EXEC if _runs_under(x) else 0)) & watched
+            writes = x.writes & watched
+            if reads or writes:
+                of_block.append((id(x), members(reads), members(writes)))
+        touching.append(of_block)
     nobody: frozenset[int] = frozenset((0,))
     work = [0]
     while work:
         b = work.pop(0)
         state = dict(entry[b] or {})
-        for inst in blocks[b]:
-            reads, writes = registers[id(inst)]
-            seen[id(inst)] = [state.get(r, nobody) for r in reads]
-            if writes:
-                state.update(dict.fromkeys(writes, frozenset((id(inst),))))
+        for inst, read, written in touching[b]:
+            if read:
+                seen[inst] = [state.get(r, nobody) for r in read]
+            if written:
+                state.update(dict.fromkeys(written, frozenset((inst,))))
         for s in program.blocks[b].succs:
             met = entry[s]
             if met is None:
@@ -167,7 +174,7 @@ def _reaching(program: Program, blocks: Sequence[Sequence[Inst]], watched: int) 
                 entry[s] = dict(joined)
                 if s not in work:
                     work.append(s)
-    return {id(inst): seen.get(id(inst), []) for insts in blocks for inst in insts}
+    return seen
 
 
 def _runs_under(inst: Inst) -> bool:

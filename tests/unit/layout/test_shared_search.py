@@ -155,6 +155,17 @@ def test_costs_kept_from_another_search_change_no_choice(chip: SimpleNamespace) 
     assert choose_place(TILE, 2, [first, second], **chip.gfx942) == choose_place(TILE, 2, gemm(chip), **chip.gfx942)
 
 
+def test_a_limit_changes_no_choice_below_it(chip: SimpleNamespace) -> None:
+    free = choose_place(TILE, 2, gemm(chip), **chip.gfx942)
+    assert free is not None
+    for limit in (free.total, 2 * free.total):
+        assert choose_place(TILE, 2, gemm(chip), limit=limit, **chip.gfx942) == free
+    for limit in (0.99 * free.total, 0.0, -1.0):
+        assert choose_place(TILE, 2, gemm(chip), limit=limit, **chip.gfx942) is None
+    with pytest.raises(ConstraintError, match="exceeds the 65536 bytes"):
+        choose_place(TILE, 2, gemm(chip), slots=9, limit=1.0, **chip.gfx942)
+
+
 def test_what_does_not_fit_is_said(chip: SimpleNamespace) -> None:
     with pytest.raises(ConstraintError, match="M=64 x K=64 elements of 2 bytes, 9 times, exceeds the 65536 bytes"):
         choose_place(TILE, 2, gemm(chip), slots=9, **chip.gfx942)
