@@ -8,7 +8,7 @@ from wavedsl.ir import dtypes
 from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_ir import F32, I32, Param, vector
+from wavedsl.ir.kernel_ir import B32, F32, I32, Kernel, Param, vector
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.linear import difference, linear
 from wavedsl.ir.pair_floats import pair_floats
@@ -240,6 +240,52 @@ def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
     assert all(op.results[0].type.n == 2 for op in arithmetic) and len(arithmetic) == 8
     assert pair_floats(build(), make_target()).body.ops  # without packed arithmetic nothing changes
     assert all(op.results[0].type.n == 1 for op in pair_floats(build(), make_target()).body.walk() if op.name == "ffma")
+
+
+def logistic(name: str, between: bool = False) -> Kernel:
+    """y = x / (1 + exp(-x)) of four numbers a lane, one after the other; `between`: each is read from what the one
+    before has written."""
+    kinds = {"x": "readwrite", "y": "write"}
+    kernel = new_kernel(
+        name, "gfx942", grid=(1, 1, 1),
+        params=[Param(n, "pointer", dtypes.f32, 8 * i, 8, access=a) for i, (n, a) in enumerate(kinds.items())],
+    )  # fmt: skip
+    b = Builder(kernel)
+    at = b.mul(b.lane(), 16)
+    x = b.buffer(b.param(0), 1024)
+    four = b.bitcast(b.load_global(x, at, bytes=16), vector(4, "f32"))
+    out = []
+    for i in range(4):
+        v = b.slice(four, i)
+        e = b.exp2(b.fmul(v, b.const(-1.4426950408889634, F32)))
+        out.append(b.fmul(v, b.emit("rcp", [b.fadd(e, b.const(1.0, F32))])))
+        if between:
+            b.store_global(x, at, b.bitcast(out[-1], B32), bytes=4)
+            four = b.bitcast(b.load_global(x, at, bytes=16), vector(4, "f32"))
+    b.store_global(b.buffer(b.param(1), 1024), at, b.vec(*out))
+    return b.finish()
+
+
+def test_functions_that_are_written_element_by_element_are_paired() -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, 256).astype(np.float32)
+    want, got = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    run(logistic("k"), [x, want])
+    paired = pair_floats(logistic("k"), TARGET)
+    assert not check(paired, TARGET)
+    run(paired, [x, got])
+    assert np.array_equal(want, got)
+    arithmetic = [op.results[0].type.n for op in paired.body.walk() if op.name in ("fmul", "exp2", "fadd", "rcp")]
+    assert arithmetic == [2] * 10
+
+
+def test_what_an_effect_stands_between_is_not_paired() -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, 256).astype(np.float32)
+    own, other, want, got = x.copy(), x.copy(), np.zeros(256, np.float32), np.zeros(256, np.float32)
+    run(logistic("k", True), [own, want])
+    paired = pair_floats(logistic("k", True), TARGET)
+    assert not check(paired, TARGET)
+    run(paired, [other, got])
+    assert np.array_equal(want, got) and np.array_equal(own, other)
 
 
 def test_selections_keep_neighbours_side_by_side() -> None:
