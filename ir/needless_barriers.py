@@ -9,8 +9,8 @@ kernel has nobody to wait for, nor has one behind a barrier after which only oth
 
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
 Accesses are told apart by the ranges of their addresses (`dead_stores.span`). A wait for asynchronous copies writes
-what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known, counts
-as one that writes everywhere. INVARIANT: a barrier orders shared memory alone
+what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known,
+counts as one that writes everywhere. INVARIANT: a barrier orders shared memory alone
 (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left.
 """
 

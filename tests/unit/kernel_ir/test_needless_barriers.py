@@ -19,8 +19,8 @@ M, N = wd.symbols("M N")
 
 
 def kernel(parts: str) -> Kernel:
-    """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `A`: an asynchronous copy to b; `c`: a wait
-    for copies; `|`: a barrier; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
+    """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `A`: an asynchronous copy to b; `c`: a
+    wait for copies; `|`: a barrier; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
     b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
     b.kernel.shared_bytes = 8192
