@@ -254,29 +254,37 @@ def routed(target: str) -> Problem:
 
 
 def decode(target: str) -> Problem:
-    """Four sequences, two heads of keys, eight of queries for each."""
+    """As many sequences as fill a chip, two heads of keys, eight of queries each; every fourth has the same pages."""
     paged, forward = example("attention_decode"), example("attention")
     variant = forward.Variant(wd.bf16, group=8)
     values = paged.arguments_of(variant, [512] * 4, 16, 128, 64, 1)
-    values["partial"][...] = values["level"][...] = UNWRITTEN
-    q, k, v, table, scale = (values[x] for x in ("q", "k", "v", "table", "scale"))
+    pages = values["table"]
+    values["table"], values["lengths"] = np.tile(pages, (ROWS // 4, 1)), np.full(ROWS, 512, np.int32)
+    q = values["q"] = normal(1, ROWS, *values["q"].shape[1:])
+    for name in ("partial", "level"):
+        values[name] = empty(ROWS, *values[name].shape[1:], dtype=np.float32)
+
+    def taken(array: np.ndarray) -> np.ndarray:
+        """Keys or values of the four, by head: [4, 2, 512, 128]."""
+        return wide(array)[pages].reshape(4, 512, 2, 128).swapaxes(1, 2)
 
     def scores() -> np.ndarray:
-        keys = wide(k[table]).reshape(4, 512, 2, 128)
-        return np.einsum("zgmd,zsgd->zgms", wide(q), keys) * scale
+        return wide(q).reshape(-1, 4, 2, 8, 128) @ taken(values["k"]).swapaxes(2, 3) * values["scale"]
 
     def level() -> np.ndarray:
         s = scores()
-        return (np.log(np.exp(s - s.max(-1, keepdims=True)).sum(-1)) + s.max(-1))[:, None]
+        top = s.max(-1)
+        return (np.log(np.exp(s - top[..., None]).sum(-1)) + top).reshape(ROWS, 1, 2, 8)
 
     def sums() -> np.ndarray:
-        p = np.exp(scores() - level()[:, 0, ..., None])
-        return np.einsum("zgms,zsgd->zgmd", p, wide(v[table]).reshape(4, 512, 2, 128))[:, None]
+        s = scores()
+        p = np.exp(s - s.max(-1, keepdims=True))
+        return (p / p.sum(-1, keepdims=True) @ taken(values["v"])).reshape(ROWS, 1, 2, 8, 128)
 
     results = [(values["partial"], sums), (values["level"], level)]
     given = [values[x] for x in ("q", "k", "v", "table", "lengths", "scale", "partial", "level")]
     kernel, *others = (paged.split_kernel(variant, page=64, pages=8, splits=1, tile=tile) for tile in (32, 64))
-    problem = Problem(kernel, given, given, (1, 2, 4), results, 2e-2)
+    problem = Problem(kernel, given, given, (1, 2, ROWS), results, 2e-2)
     problem.others_of_ours = {"64 keys": others[0]}
     return problem
 

@@ -51,13 +51,13 @@ def remove_dead_stores(kernel: Kernel) -> int:
 def overlap(kernel: Kernel, a: Op, b: Op) -> bool:
     """Whether two accesses to shared memory may share bytes: by the ranges of their addresses, else of their buffers;
     one of which nothing is known shares them with all."""
-    first, second = _span(kernel, a), _span(kernel, b)
+    first, second = span(kernel, a), span(kernel, b)
     if first is None or second is None:
         return True
     return first[0] < second[1] and second[0] < first[1]
 
 
-def _span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
+def span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
     """First byte and the one behind the last that an access to shared memory may touch."""
     place = kernel.shared_names.get(op.attrs.get("buffer", ""))
     low, high = (place[0], place[0] + place[1]) if place is not None else (0, 1 << 32)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
+from itertools import islice
 from math import lcm, prod
 from typing import Any
 
@@ -25,7 +26,7 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.loop_waves import waves_along_loops
 from wavedsl.ir.product_waves import Share, other_ways
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.row_waves import check_rows, fewer_rows, share_rows
+from wavedsl.ir.row_waves import LANE_WORDS, check_rows, fewer_rows, share_rows
 from wavedsl.ir.symbols import DYNAMIC, scale_of, with_numbers
 from wavedsl.ir.target import Target
 from wavedsl.ir.views import unmapped_dims
@@ -85,6 +86,11 @@ class Partition:
     """Dimensions such as `K / 32`, cut where another one is: dimension → (that one, elements per element of it)."""
     shared_rows: bool = False
     """Whether waves share more than the constraints say, because registers lack or products are repeated."""
+
+    @property
+    def shares(self) -> dict[Any, int]:
+        """What a wave has of each dimension."""
+        return {d: p.wave for d, p in self.dims.items()}
 
     def wave_radix(self, dim: Any) -> tuple[int, int]:
         """(divisor, modulus) that turn the wave index into this dimension's wave digit."""
@@ -182,34 +188,66 @@ def cuts(graph: Graph, resolved: ResolvedConstraints, target: Target) -> Iterato
     waves share more than the constraints say (`row_waves.py`, `product_waves.py`); what waves have to tell each other
     may not fit shared memory, and others follow then. Raises ConstraintError where there is none."""
     plain = _cut(graph, resolved, target, {}, True)
-    tiles = _constrained(graph, resolved)
-    if resolved.hardware.waves_per_block is None and _matrix(graph):
-        kept = {*tiles.fixed, *_contracted(_matrix(graph)), *tiles.derived}
-        together, parts = _multiples(tiles, _matrix(graph), resolved, target), _parts(tiles)
-        free = {
-            d: lcm(together.get(d, 1), parts.get(d, 1))
-            for d in tiles.free
-            if d not in kept and plain.dims[d].role == "workgroup"
-        }
-        limit = min(target.max_waves, target.max_threads // target.wave_size)
-        fixed = {d for d in plain.dims if resolved.wave(d) is not None or resolved.vector(d) is not None}
-        for shares in other_ways(graph, plain, free, {*tiles.together, *tiles.picked, *fixed}, limit, target):
-            try:
-                yield _cut(graph, resolved, target, shares, False)
-            except ConstraintError:
-                continue
+    yield from _other_ways(graph, resolved, target, plain)
     yield plain
     if plain.shared_rows:
         yield _cut(graph, resolved, target, {}, False)
 
 
+def _other_ways(
+    graph: Graph, resolved: ResolvedConstraints, target: Target, plain: Partition, crowded: bool = False
+) -> Iterator[Partition]:
+    """Partitions in which waves divide a product's tiles otherwise than in this one (`product_waves.py`)."""
+    tiles = _constrained(graph, resolved)
+    if resolved.hardware.waves_per_block is not None or not _matrix(graph):
+        return
+    kept = {*tiles.fixed, *_contracted(_matrix(graph)), *tiles.derived}
+    together, parts = _multiples(tiles, _matrix(graph), resolved, target), _parts(tiles)
+    free = {
+        d: lcm(together.get(d, 1), parts.get(d, 1))
+        for d in tiles.free
+        if d not in kept and plain.dims[d].role == "workgroup"
+    }
+    limit = min(target.max_waves, target.max_threads // target.wave_size)
+    fixed = {d for d in plain.dims if resolved.wave(d) is not None or resolved.vector(d) is not None}
+    for shares in other_ways(graph, plain, free, {*tiles.together, *tiles.picked, *fixed}, limit, target, crowded):
+        try:
+            yield _cut(graph, resolved, target, shares, False)
+        except ConstraintError:
+            continue
+
+
+WAYS = 3
+"""Ways to divide products among more waves that are tried: each is laid out and lowered."""
+FEWEST_WORDS = 4
+"""Words of a value that lanes keep at least, where they have fewer so that all values have room."""
+
+
+def more_waves(
+    graph: Graph, resolved: ResolvedConstraints, target: Target, partition: Partition
+) -> Iterator[Partition]:
+    """Partitions with more waves than this one, because values together are more than the registers of a lane."""
+    if _matrix(graph):
+        plain = _cut(graph, resolved, target, {}, True)
+        others = (p for p in _other_ways(graph, resolved, target, plain, True) if p.shares != partition.shares)
+        yield from islice(others, WAYS)
+        return
+    waves, words = partition.waves, LANE_WORDS // 2
+    while words >= FEWEST_WORDS:
+        found = _cut(graph, resolved, target, {}, True, words=words)
+        if found.waves > waves:
+            waves = found.waves
+            yield found
+        words //= 2
+
+
 def _cut(
     graph: Graph, resolved: ResolvedConstraints, target: Target, shares: Mapping[Any, Share], widen: bool,
-    rows: Mapping[Any, int] | None = None,
+    rows: Mapping[Any, int] | None = None, words: int = LANE_WORDS,
 ) -> Partition:  # fmt: skip
     """One partition. `shares`: what waves have of some dimensions instead of what suits the target; `widen`: whether
-    they may share rows that are long for one; `rows`: tiles of workgroups instead of the user's. Raises
-    ConstraintError."""
+    they may share rows that are long for one, of which a lane has more than `words`; `rows`: tiles of workgroups
+    instead of the user's. Raises ConstraintError."""
     rows = rows or {}
     matrix = _matrix(graph)
     tiles = _constrained(graph, resolved)
@@ -231,13 +269,14 @@ def _cut(
         given = {d for d in tiles.fixed if d not in tiles.picked or resolved.wave(d) is not None}
         kept = {*given, *tiles.together, *derived}
         widened = share_rows(
-            graph, dims, order, kept, limit, target, {d for d, waits in tiles.picked.items() if waits}
+            graph, dims, order, kept, limit, target, {d for d, waits in tiles.picked.items() if waits},
+            words,
         )
         bases = {base for base, _ in derived.values()}
         vectors = {d for d in dims if resolved.vector(d) is not None}
         long = fewer_rows(graph, dims, {*kept, *bases, *vectors}, target)
         if long is not None:
-            return _cut(graph, resolved, target, shares, widen, {**rows, long: -(-dims[long].tile // 2)})
+            return _cut(graph, resolved, target, shares, widen, {**rows, long: -(-dims[long].tile // 2)}, words)
         check_rows(graph, dims, target)
     for d in order:
         if dims[d].role == "whole" and dims[d].waves > 1:

@@ -17,12 +17,14 @@ from dataclasses import field
 from wavedsl.ir import trail
 from wavedsl.ir.build_core import PINNED
 from wavedsl.ir.dead_stores import COPIES, overlap, remove_dead_stores
+from wavedsl.ir.element_order import order_elements
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.merge_carried import merge_carried
+from wavedsl.ir.needless_barriers import needless, remove_needless_barriers
 from wavedsl.ir.pair_floats import pair_floats
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.sink import sink_conditions
@@ -167,6 +169,16 @@ def no_dead_stores(kernel: Kernel) -> list[Finding]:
     return found
 
 
+@_check("no-needless-barriers")
+def no_needless_barriers(kernel: Kernel) -> list[Finding]:
+    """Every barrier of the workgroup stands between two accesses to shared memory that need it."""
+    return [Finding("no-needless-barriers", f"{describe(op)}: orders nothing", op.loc) for op in needless(kernel)]
+
+
+def _needless_barriers(kernel: Kernel, target: Target | None) -> Kernel | None:
+    return None if remove_needless_barriers(kernel) else kernel
+
+
 def _dead_stores(kernel: Kernel, target: Target | None) -> Kernel | None:
     return None if remove_dead_stores(kernel) else kernel
 
@@ -192,7 +204,11 @@ PAIR_FLOATS = Pass(
 INTO_BRANCHES = Pass(
     "sink_into_branches", sink_into_branches, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
+ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SINK_CONDITIONS = Pass("sink_conditions", sink_conditions, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
+NEEDLESS_BARRIERS = Pass(
+    "remove_needless_barriers", _needless_barriers, gives=frozenset({"no-needless-barriers"})
+)
 SPLIT_LOOPS = Pass(
     "split_loops", split_loops, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
 )

@@ -19,7 +19,7 @@ from wavedsl.ir.lower_mapped import mapped_groups
 from wavedsl.ir.lowering import Lowering
 from wavedsl.ir.matrix_count import instructions
 from wavedsl.ir.matrix_tile import ALIGN
-from wavedsl.ir.memory_depth import memory_depth, tile_bytes
+from wavedsl.ir.memory_depth import grid, memory_depth, tile_bytes
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.read_apart import same_reads
 from wavedsl.ir.staged import Staged, copy_vector, tile_extents
@@ -51,11 +51,15 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     weight = trips if trips is not None and trips > 0 else 16
     # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
     rooms = [shared_room(low, region), budget]
-    if low.partition.waves < low.target.simds and (rows or not asynchronous):
-        # Small workgroups leave no SIMD idle: not for another stage, nor where lanes fetch rows themselves.
-        each = low.target.shared_bytes // (low.target.simds // low.partition.waves) - low.shared_top
-        rooms = [min(rooms[0], each), each, budget]
     attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 or b == budget for d in range(depth, 0, -1)]
+    if low.partition.waves < low.target.simds and (rows or (not asynchronous and _fills_simds(low))):
+        # Small workgroups leave no SIMD idle where lanes fetch rows themselves, nor half of them for another stage.
+        beside = low.target.simds // low.partition.waves
+        each, most = (low.target.shared_bytes // n - low.shared_top for n in (beside, beside // 2 + 1))
+        first = [min(rooms[0], each), each] if rows else [rooms[0]]
+        attempts = [(d, b) for b in first for d in range(depth, 0, -1)]
+        attempts += [(depth, most)] * (not rows) + [(d, b) for b in (each, budget) for d in range(depth, 0, -1)]
+        attempts = [(d, b) for d, b in attempts if b > 0 or b == budget]
     if low.choices.stages:
         attempts = [(depth, budget)]
     plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
@@ -101,6 +105,12 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             s.offset = low.staged[s.copied_by.id].offset
             low.staged[s.node.id] = s
             low.buffer_names[s.node.id] = low.buffer_names[s.copied_by.id]
+
+
+def _fills_simds(low: Lowering) -> bool:
+    """Whether the launch has a wave for every SIMD, as far as it is known."""
+    groups = grid(low)
+    return groups is None or groups * low.partition.waves >= low.target.units * low.target.simds
 
 
 def _first_that_fits(

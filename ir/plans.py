@@ -16,7 +16,7 @@ from wavedsl.ir.graph import PRODUCTS, Graph, ValueType, node_text, region_nodes
 from wavedsl.ir.infer import Inference, infer
 from wavedsl.ir.layout_check import check_layouts
 from wavedsl.ir.numbers_apart import numbers_apart
-from wavedsl.ir.partition import Partition, cut, cuts
+from wavedsl.ir.partition import Partition, cut, cuts, more_waves
 from wavedsl.ir.passes import verifying
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.read_apart import read_apart
@@ -40,6 +40,8 @@ class Plan:
     inference: Inference
     rows: Rows
     """Reads whose rows are contiguous in memory."""
+    given: tuple[Graph, ResolvedConstraints] | None = None
+    """The graph before waves were counted, and its constraints."""
     spared: frozenset[int] = frozenset()
     """Reads outside of loops whose tiles shared memory has no room for: waves fetch the elements themselves."""
 
@@ -138,15 +140,29 @@ def _plan(
     graph: Graph, partition: Partition, resolved: ResolvedConstraints, target: Target, rows: Rows = NO_ROWS
 ) -> Plan:
     trail.stage("cut", lambda: "\n".join(str(p) for p in (partition.order, *partition.dims.values())))
+    given = graph, resolved
     graph = by_waves(graph, partition)
     if not target.asynchronous:
         graph = numbers_apart(read_apart(graph, partition.waves))
-    return _laid_out(graph, partition, target, resolved.hardware, rows)
+    return replace(_laid_out(graph, partition, target, resolved.hardware, rows), given=given)
+
+
+def with_more_waves(plan: Plan) -> Iterator[Plan]:
+    """The plan with more waves of smaller tiles, where nobody has said how many."""
+    if plan.given is None:
+        return
+    graph, resolved = plan.given
+    for partition in more_waves(graph, resolved, plan.target, plan.partition):
+        try:
+            yield _plan(graph, partition, resolved, plan.target, plan.rows)
+        except ConstraintError:
+            continue
 
 
 def with_partition(plan: Plan, partition: Partition) -> Plan:
     """The plan with other cuts: layouts follow from them."""
-    return replace(_laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows), spared=plan.spared)
+    found = _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows)
+    return replace(found, spared=plan.spared, given=plan.given)
 
 
 def _laid_out(

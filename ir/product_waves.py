@@ -77,17 +77,18 @@ class _Way:
 
 
 def other_ways(
-    graph: Graph, partition: Partition, free: Mapping[Any, int], together: Collection[Any], limit: int, target: Target
+    graph: Graph, partition: Partition, free: Mapping[Any, int], together: Collection[Any], limit: int, target: Target,
+    crowded: bool = False,
 ) -> list[dict[Any, Share]]:
     """Shares of the dimensions by which to cut the graph instead, best first. `free`: dimensions whose tiles waves may
     share, and the elements that stay together there; `together`: those that are one wave's; `limit`: waves of a
-    workgroup."""
+    workgroup; `crowded`: registers are known to lack, and more waves are wanted."""
     products = list(_products(graph.region, partition, 1))
     if not products:
         return []
     work = _Work(graph, partition, products, target)
     plain = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
-    lacks = registers_lack(graph, partition, target)
+    lacks = crowded or registers_lack(graph, partition, target)
     fetched = bool(work.fetched) and bool(graph.loops())
     if not lacks and not fetched and not _repeated(products, partition):
         return []
@@ -107,7 +108,9 @@ def other_ways(
             continue
         if lacks or waves == partition.waves:
             found.append(work.way(shares, waves))
-    if lacks:
+    if crowded:
+        found = [w for w in found if w.waves > partition.waves]
+    elif lacks:
         found = [w for w in found if (w.full, w.lack) < (before.full, before.lack)]
     else:
         found = [w for w in found if not w.lack and w.clocks <= DEAREST * before.clocks]

@@ -5,7 +5,8 @@ Out: more waves, along the grid's dimensions first (they have nothing to tell ea
 the rows of what is large by several dimensions, or rather along what several such values have in common, until no lane
 has more than `LANE_WORDS` words of a value. Waves that
 share a row join their sums through shared memory, which is cheap beside registers that spill; a product's waves are
-chosen elsewhere (`partition.py`).
+chosen elsewhere (`partition.py`). A kernel that has many values at a time may want more registers than a lane has all
+the same: then it is cut with fewer words (`partition.more_waves`).
 
 Where a workgroup has no more waves, it gets fewer rows than the user says (`fewer_rows`), if nobody can tell: rows have
 nothing to do with each other.
@@ -50,28 +51,35 @@ class Widest:
 
 def share_rows(
     graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target,
-    last: Collection[Any] = (),
+    last: Collection[Any] = (), most: int = LANE_WORDS,
 ) -> bool:  # fmt: skip
     """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
     `kept`: dimensions that stay as they are; `last`: those to share if no other can be, and only where
-    values together are more than a wave's registers. `limit`: waves of a workgroup."""
+    values together are more than a wave's registers. `limit`: waves of a workgroup; `most`: words of a value that a
+    lane may have."""
     lanes = target.wave_size
     types = list(_types(graph))
     held = {d for _, t in types for d in t.dims}
     follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
     kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
+    joined = {n.attrs.get("dim") for n in graph.all_nodes() if n.inputs and n.op not in ("read", "write")}
     waves = given = prod(p.waves for p in dims.values())
     scarce = bool(last) and _scarce(graph, dims, target)
-    while (widest := _widest(types, dims, lanes)) is not None and widest.words > LANE_WORDS and 2 * waves <= limit:
+    while (widest := _widest(types, dims, lanes)) is not None and widest.words > most and 2 * waves <= limit:
         open_dims = [d for d in widest.type.dims if d in dims and d not in kept and (scarce or d not in last)]
         long = [d for d in open_dims if _halves(dims[d], LEAST_VECTOR * lanes)]
         # Of a value that several dimensions make large, whole rows go to waves: the last one's stay together, unless
         # more values become smaller by them.
         rows = [d for d in open_dims if len(widest.type.dims) > 1 and _halves(dims[d], LEAST_ROWS)]
-        free = {d: int(d != widest.type.dims[-1]) for d in rows} | dict.fromkeys(long, 2)
+        inner = widest.type.dims[-1]
+        free = {d: int(d != inner) for d in rows} | dict.fromkeys(long, 2)
+        if not any(d != inner or d in long for d in free):  # before lanes have less than a vector of what is contiguous
+            short = [d for d in open_dims if d != inner and _short(widest.type, dims, d, lanes)]
+            apart = [d for d in short if d not in joined]
+            free = dict.fromkeys(apart or short, 1) or free
         if not free:
             break
-        excess = {d: _excess(types, dims, lanes, d) for d in free}
+        excess = {d: _excess(types, dims, lanes, d, most) for d in free}
         d = max(free, key=lambda d: (d not in last, -excess[d], free[d], dims[d].axis is not None, dims[d].wave))
         _halve(dims[d])
         waves *= 2
@@ -157,14 +165,16 @@ def _widest(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan]
     return best
 
 
-def _excess(types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan], lanes: int, halved: Any) -> float:
-    """Registers of a lane that values have beyond `LANE_WORDS` each, if twice as many waves share a dimension."""
+def _excess(
+    types: Iterable[tuple[Node, ValueType]], dims: Mapping[Any, DimPlan], lanes: int, halved: Any, most: int
+) -> float:
+    """Registers of a lane that values have beyond `most` each, if twice as many waves share a dimension."""
     plan = dims[halved]
     part = _half(plan) / plan.wave
     found = 0.0
     for t in dict.fromkeys(t for _, t in types):
         words = max(t.dtype.bits, 32) / 32 / lanes * prod(dims[d].wave for d in t.dims if d in dims)
-        found += max(0.0, words * (part if halved in t.dims else 1) - LANE_WORDS)
+        found += max(0.0, words * (part if halved in t.dims else 1) - most)
     return found
 
 
@@ -177,12 +187,22 @@ def _halves(plan: DimPlan, least: int) -> bool:
     return plan.role != "loop" or plan.wave % 2 == 0  # a trip has the elements that the user says
 
 
+def _short(t: ValueType, dims: Mapping[Any, DimPlan], d: Any, lanes: int) -> bool:
+    """Whether waves may share a dimension of few elements, because a part of it fills the lanes beside others."""
+    plan = dims[d]
+    if plan.role != "whole" or not 1 < plan.wave < 2 * LEAST_ROWS:
+        return False
+    others = prod(dims[x].wave for x in t.dims if x in dims and x != d)
+    return others * _half(plan) >= LEAST_VECTOR * lanes
+
+
 def _half(plan: DimPlan) -> int:
     """Elements that a wave has where twice as many share a dimension. Parts begin where vectors do; the last one may be
     short, or empty, and what it lacks is beyond the end."""
     if plan.role != "whole" and plan.wave % 2 == 0:
         return plan.wave // 2
-    return -(-(plan.extent or plan.tile) // (2 * plan.waves * 8)) * 8
+    unit = 8 if plan.wave >= 2 * LEAST_ROWS else 1
+    return -(-(plan.extent or plan.tile) // (2 * plan.waves * unit)) * unit
 
 
 def _halve(plan: DimPlan) -> None:

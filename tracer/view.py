@@ -15,7 +15,7 @@ from wavedsl.ir.errors import TraceError
 from wavedsl.ir.graph import Argument, Node
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import is_dim, names, normalise
+from wavedsl.ir.symbols import is_dim, names, normalise, scale_of
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
 
@@ -77,9 +77,10 @@ def part(array: Array, key: Any) -> View:
 
 
 def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, None, int]:
-    """(first, None, step) of a slice such as `1::2` of the dimension 2 D, whose elements have the dimension D."""
+    """(first, None, step) of a slice such as `1::2` of the dimension 2 D, whose elements have the dimension D; of D / 2
+    they have D / 4."""
     whole = isinstance(k.step, int) and k.step > 1 and k.stop is None
-    if whole and sympy.sympify(d / k.step).is_Symbol and (k.start is None or k.start in range(k.step)):
+    if whole and _divides(d, k.step) and (k.start is None or k.start in range(k.step)):
         return k.start or 0, None, k.step
     step = k.step if isinstance(k.step, int) and k.step > 1 else 2
     hint = (
@@ -91,6 +92,16 @@ def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, None, int]:
         dims = names(array.argument.dims) if k.step == -1 and d.is_Symbol else "…, P"
         hint = f"backwards: wd.read(a, mapping=wd.IndexMapping(({dims}{',' * (dims == str(d))}), {{{d}: {back}}}))"
     raise TraceError(f"{array.argument.name}[…]: a step of {k.step!r} along {d}", here(), hint=hint)
+
+
+def _divides(d: Any, step: int) -> bool:
+    """Whether a part of a dimension has a name: a symbol, or another part of the symbol that `d` is a part of. (Of N
+    itself nobody has said that it is a multiple of the step.)"""
+    along = sympy.sympify(d / step)
+    if along.is_Symbol or d.is_Symbol:
+        return along.is_Symbol
+    symbols = list(along.free_symbols)
+    return len(symbols) == 1 and getattr(scale_of(along, symbols[0]), "is_Rational", False)
 
 
 def _bound(array: Array, dim: Any, x: Any) -> Any:
@@ -172,7 +183,10 @@ def window(view: View, op: str) -> IndexMapping:
                     hint=f"a coordinate in its place: {step} * wd.index({along}) + {start}",
                 )  # fmt: skip
             dims.append(along)
-            indices[d] = step * along + start
+            place_along = step * along
+            if not along.is_Symbol:  # K / 4 is no name that an expression over indices can have
+                place_along = builder.results(builder.emit("index", (), {"dim": builder.dim(along, op)})) * step
+            indices[d] = place_along + start
             continue
         known = not isinstance(start, Value) and not isinstance(stop, Value)
         length = _length(start, stop)

@@ -19,7 +19,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.device_log import log_sites
-from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops
+from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops, without_unused
 from wavedsl.ir.errors import ConstraintError, NotHandedOut, TraceError, WaveError
 from wavedsl.ir.graph import PRODUCTS, Graph
 from wavedsl.ir.kernel_ir import Kernel as KernelIR
@@ -164,6 +164,7 @@ def request(
     _check_dtypes(graph, chip)
     rest = without_empty_loops(graph, binding.dims)
     choices = asked_of_the_rest(graph, rest, _choices(kernel, schedule or kernel.schedule, chip))
+    rest = without_unused(rest)
     if choices.persistent and (chip.warpgroup is None or not any(n.op in PRODUCTS for n in rest.all_nodes())):
         choices = in_the_graph(choices)
     return Request(rest, binding.dims, chip, choices, arguments)

@@ -96,9 +96,10 @@ def iterate(
     loc = here()
     if callable(dim) and not is_dim(dim):
         raise TraceError("iterate needs the dimension to loop over", loc, hint="@wd.iterate(K, init_args=[acc])")
+    apart = _switch("iterate", "per_wave", per_wave)
 
     def decorate(body: Callable[..., Any]) -> Any:
-        return loops.iterate(builder, dim, init_args, body, loc, (start, stop), per_wave)
+        return loops.iterate(builder, dim, init_args, body, loc, (start, stop), apart)
 
     return decorate
 

@@ -210,6 +210,23 @@ def test_steps_of_a_dimension_that_has_them(target: str) -> None:
         agree(turned, [a, b], want, target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_steps_of_a_part_have_the_name_of_a_smaller_one(target: str) -> None:
+    """Every other one of N / 2 elements is N / 4 of them, and lies where a value of them does: it was refused."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def turned(a: wd.Memory[M, N / 2, wd.f16], b: wd.Memory[M, N / 2, wd.f16]):
+        even, odd = wd.read(a[:, ::2]), wd.read(a[:, 1::2])
+        wd.write(even - odd, b[:, 1::2])
+        wd.write(even + odd, b[:, ::2])
+
+    for m, n in ((16, 64), (9, 84)):
+        a = numbers(m, n // 2)
+        want = np.empty_like(a)
+        want[:, 1::2], want[:, ::2] = a[:, ::2] - a[:, 1::2], a[:, ::2] + a[:, 1::2]
+        agree(turned, [a, np.zeros_like(a)], want, target)
+
+
 @pytest.mark.parametrize(
     ("subscript", "message"),
     [

@@ -38,6 +38,8 @@ CASES = [
      "wd.sort(wd.read(a), dim=K, descending='no')", "descending=True or descending=False"),
     ("direction-of-a-sum", "x = wd.cumsum(wd.read(a), K, M)", "cumsum: reverse=M", "wd.cumsum(wd.read(a), K, M)",
      "reverse=True or reverse=False"),
+    ("waves-of-a-loop", "wd.iterate(K, stop=wd.tile_stop(M), per_wave='no')(lambda: None)", "iterate: per_wave='no'",
+     "wd.iterate(K, stop=wd.tile_stop(M), per_wave='no')", "per_wave=True or per_wave=False"),
     ("mapping-of-nothing", "x = wd.IndexMapping()", "IndexMapping.__init__() missing 1", "wd.IndexMapping()",
      "wd.IndexMapping(dims,"),
     ("register-of-nothing", "x = wd.Register[M, wd.f32]()", "RegisterType.__call__() missing 1",

@@ -77,6 +77,49 @@ MEMORY = (
 )  # fmt: skip
 """Arrays, indices, values that are made."""
 
+NUMBERS = (
+    "wd.popcount()", "wd.popcount({v}, {v})", "wd.popcount({a})", "wd.popcount({v} > 1)", "wd.clz('x')", "wd.ctz(None)",
+    "wd.ctz({v} > 1)", "wd.bit_reverse({v} > 1)", "wd.bit_reverse({v}, 8)", "wd.rotate_left({v})",
+    "wd.rotate_left({v}, 1.5)", "wd.rotate_left({v}, 'x')", "wd.rotate_left({v}, {d}, 1)", "wd.rotate_left({a}, 1)",
+    "wd.permute_bytes({v}, {v})", "wd.permute_bytes({v}, {v}, 'abcd')", "wd.permute_bytes({v}, {v}, 0x9999)",
+    "wd.permute_bytes({v}, {v}, 0x12345)", "wd.permute_bytes({v}, {v}, -1)", "wd.permute_bytes({v}, {v}, {v})",
+    "wd.permute_bytes({v}, {v}, selector=(0, 1, 2, 3))", "wd.mulhi({v})", "wd.mulhi({v}, 1.5)", "wd.mulhi({v}, {a})",
+    "wd.mulhi({v} > 1, {v})", "wd.saturating_add({v}, 'x')", "wd.saturating_sub({v}, {v}, {v})",
+    "wd.saturating_add({v}, {v} > 1)", "wd.saturating_sub({v})", "wd.atomic_and({v})", "wd.atomic_or({a}, {v})",
+    "wd.atomic_xor({v}, {v})", "wd.atomic_and({v} > 1, {a})", "wd.atomic_or({v}, {a}, {a})", "wd.trunc()",
+    "wd.trunc({v} > 1)", "wd.trunc({a})", "wd.isnan({a})", "wd.isinf('x')", "wd.isfinite({v}, {v})",
+    "wd.isnan({v} > 1)",
+    "wd.atan2({v})", "wd.atan2({v}, 'x')", "wd.atan2({v}, {a})", "wd.log1p({v}, {v})", "wd.expm1('x')",
+    "wd.log10({v}, 2)", "wd.asin({v}, fast='yes')", "wd.acos()", "wd.exp({v}, fast=2)", "wd.pow({v})",
+    "wd.pow({v}, None)",
+    "wd.atan({v} > 1)", "wd.sigmoid({v}, {v})", "wd.erf({a})", "wd.divide({v})", "wd.divide({v}, {v}, quick=True)",
+)  # fmt: skip
+"""Functions of elements and bits."""
+
+ROWS = (
+    "wd.prod({v})", "wd.prod({v}, dim=wd.sym.Z9)", "wd.prod({a}, dim={d})", "wd.prod({v} > 1, dim={d})",
+    "wd.prod({v}, dim=({d}, {d}))", "wd.cumprod({v}, dim=({d}, {d}))", "wd.cumprod({v}, dim={d}, reverse='yes')",
+    "wd.cumprod({v}, dim={d}, exclusive=True)", "wd.cumprod({v} > 1, dim={d})", "wd.softmax({v})",
+    "wd.softmax({v}, dim='{d}')", "wd.softmax({v}, dim=0)", "wd.softmax({a}, dim={d})", "wd.softmax({v}, axis={d})",
+    "wd.softmax({v} > 1, dim={d})", "wd.softmax({v}, dim=wd.sym.Z9)", "wd.flip({v})", "wd.flip({v}, dim=wd.sym.Z9)",
+    "wd.flip({v}, dim=-1)", "wd.flip({v}, {d}, {d})", "wd.flip({a}, dim={d})", "wd.flip({v}, dim=None)", "wd.randn()",
+    "wd.randn({d})", "wd.randn('x', {d})", "wd.randn(1.5, {d})", "wd.randn(3, '{d}')", "wd.randn(3, {v})",
+    "wd.randn(3, {d}, dtype=wd.f16)", "wd.randn(3, wd.sym.Z9)", "wd.randn(3, {d}, {d})", "wd.randn({v}, {d})",
+    "wd.randn(3, {d}, offset='x')", "wd.random(3, {d}, dtype=wd.i8)", "wd.extract({v}, {{{d}: 'x'}})",
+    "wd.extract({v}, {{{d}: 1.5}})", "wd.extract({v}, {{{d}: (wd.sym.Z9, 0)}})", "wd.extract({v}, {{{d}: {v}}})",
+    "wd.extract({v}, {{}})", "wd.extract({v}, {{{d}: ()}})", "wd.extract({v}, {d}=0)",
+    "wd.extract({v}, {{{d}: ({d}, 0, 'x')}})",
+    "wd.extract({a}, {{{d}: 0}})", "wd.extract({v}, {{{d}: None}})", "wd.shuffle({v}, wd.index({d}) ^ 1.5, {d})",
+    "wd.shuffle({v}, wd.index({d}), wd.sym.Z9)", "wd.shuffle({v}, wd.index({d}) > 1, {d})", "wd.shuffle({v}, {d})",
+    "wd.shuffle({a}, wd.index({d}), {d})", "wd.shuffle({v}, wd.cast(wd.index({d}), wd.i64), {d})",
+    "wd.shuffle({v}, wd.index({d}), '{d}')", "wd.iterate({l}, per_wave=1)(lambda: None)",
+    "wd.iterate({l}, stop=wd.tile_stop(M), per_wave='no')(lambda: None)",
+    "wd.iterate({l}, start={v}, per_wave=True)(lambda: None)", "wd.iterate({l}, per_wave=None)(lambda: None)",
+    "wd.mma({v}, {v}, precision='high')", "wd.iterate({l}, until=3)(lambda: None)",
+    "wd.repeat_interleave({v}, wd.sym.Z9)", "wd.sort({v}, dim={d}, stable=True)", "wd.topk({v}, {d}, dim={d})",
+)  # fmt: skip
+"""Along a dimension, and elements at other places."""
+
 
 def planted(program: Program, rng: np.random.Generator, target: str = "") -> Mistaken | None:
     """The kernel with a wrong statement between others; None where it has nothing to be wrong about."""
@@ -84,7 +127,7 @@ def planted(program: Program, rng: np.random.Generator, target: str = "") -> Mis
     if not found:
         return None
     body, at, values = found[int(rng.integers(len(found)))]
-    texts = (VALUES, REGIONS, MEMORY)[int(rng.integers(3))]
+    texts = (VALUES, REGIONS, MEMORY, NUMBERS, ROWS)[int(rng.integers(5))]
     return plant(program, body, at, values, str(texts[int(rng.integers(len(texts)))]), rng, target)
 
 

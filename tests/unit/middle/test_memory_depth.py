@@ -105,19 +105,21 @@ def test_a_deep_ring_gives_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "target", "count"),
+    ("columns", "target", "m", "count"),
     [
-        (16, 32, "gfx942", 1),  # 12 KiB a slot: two would leave room for two workgroups of a wave each
-        (16, 64, "gfx942", 2),  # 20 KiB: four workgroups do not fit with one slot either
-        (16, 32, "gfx950", 1),  # eight workgroups, two waves for each SIMD
-        (16, 96, "gfx950", 1),  # 28 KiB: five workgroups of a wave, two with two slots
+        (32, "gfx942", 1 << 14, 1),  # 12 KiB a slot: two would leave room for two workgroups of a wave each
+        (32, "gfx942", 1 << 10, 2),  # a launch that has no more than two
+        (64, "gfx942", 1 << 14, 2),  # 20 KiB: four workgroups do not fit with one slot either
+        (32, "gfx950", 1 << 14, 1),  # eight workgroups, two waves for each SIMD
+        (96, "gfx950", 1 << 14, 1),  # 28 KiB: five workgroups of a wave, two with two slots
+        (80, "gfx950", 1 << 14, 2),  # 24 KiB: three workgroups with two slots
     ],
 )
-def test_small_workgroups_leave_no_simd_idle(rows: int, columns: int, target: str, count: int) -> None:
+def test_small_workgroups_leave_no_simd_idle(columns: int, target: str, m: int, count: int) -> None:
     """A loop whose tile of K cannot be cut, because a trip does more than add products."""
 
-    @wd.wave([wd.WorkgroupConstraint(M, rows, 0), wd.WorkgroupConstraint(N, columns, 1), wd.TilingConstraint(K, 128),
-              wd.WaveConstraint(M, rows), wd.WaveConstraint(N, columns)])  # fmt: skip
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, columns, 1), wd.TilingConstraint(K, 128),
+              wd.WaveConstraint(M, 16), wd.WaveConstraint(N, columns)])  # fmt: skip
     def largest(
         a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f32]
     ):  # fmt: skip
@@ -127,4 +129,4 @@ def test_small_workgroups_leave_no_simd_idle(rows: int, columns: int, target: st
 
         wd.write(loop, c)
 
-    assert slots(compiled(largest, wd.f16, (64, 128, 1024), target)) == count
+    assert slots(largest.compile(subs={M: m, N: 2 * columns, K: 512}, target=target)) == count

@@ -1,0 +1,214 @@
+"""Drawn kernels whose text lacks one wait, barrier, nop or fence, or has one that waits for less: is it found?
+
+    python tests/fuzz/broken.py --seeds 430000:430040                  every chip, some mutants of each text
+    python tests/fuzz/broken.py --seeds 430007 --targets sm_90a --each 200
+    python tests/fuzz/broken.py --seeds 430000:430040 --kinds barrier
+
+A mutant is found by a run (a finding, other numbers, no end), or proven to be as good (AMD: `amd_replay.py` of
+`tests/mutation` follows waits and hazards on every path; one warp's barrier is none), or printed: then the emulator
+lacks a check, or the compiler emits what nothing needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parent / "helpers"), str(HERE.parent / "mutation")]
+
+import amd_replay  # noqa: E402
+import mutants  # noqa: E402
+import trial  # noqa: E402
+from generator.check import TARGETS, arguments, copies, few_units, hand_out, kernel_of  # noqa: E402
+from generator.draw import draw  # noqa: E402
+from generator.program import Program  # noqa: E402
+from mutants import Instruction, Mutant, instructions  # noqa: E402
+from wavedsl.runtime.emulator import ptx_bulk, ptx_copies, ptx_program  # noqa: E402
+
+import wavedsl as wd  # noqa: E402
+
+RUNS = (*((seed, "") for seed in range(4)), (0, "apart"))
+"""Seeds of the adversarial order (by their remainders late, early and random arrivals), and AMD's waves one after the
+other."""
+SECONDS = 20.0
+"""Of processor time that a run of a mutant may take at most; never less than ten times the right text's."""
+PTX = re.compile(
+    r"fence\.|membar\.|wgmma\.(fence|commit|wait)|griddepcontrol\.|mbarrier\.(arrive|init)|barrier\.cluster\.|bar\.warp\.|"
+    r"cp\.async\.bulk\.(commit|wait)|cp\.async\.mbarrier"
+)
+AMD = re.compile(r"buffer_(wbl2|inv|wbinvl1)|s_setprio|s_sleep")
+USELESS = re.compile(r"s_setprio|s_sleep|griddepcontrol\.launch_dependents")
+"""Hints, whose absence changes no result."""
+
+
+def broken(text: str) -> list[Mutant]:
+    """What `mutants.synchronisation` gives, and deletions of fences, of warpgroups' waits, of arrivals at barriers."""
+    found = mutants.synchronisation(text)
+    lines = {m.lines for m in found}
+    for i in instructions(text):
+        name = i.mnemonic.split()[-1]
+        if (i.line,) in lines or USELESS.match(name) or not (PTX.match(name) or AMD.match(name)):
+            continue
+        found.append(mutants._drop(text, i, "delete-fence"))
+        if name.startswith("wgmma.wait_group"):
+            found.append(mutants._replace(text, i, "weaken-wait", i.mnemonic, str(int(i.operands) + 1)))
+    return found
+
+
+def arriving(kind: type, when: str) -> type:
+    """An engine of asynchronous copies whose results arrive then."""
+
+    class Made(kind):  # type: ignore[misc]
+        def __init__(self, *args: Any):
+            super().__init__(*args)
+            self.arrival = when
+
+    return Made
+
+
+@contextmanager
+def order(seed: int, waves: str) -> Iterator[None]:
+    """Results arrive as ARRIVALS of the seed's remainder says; AMD's emulator has the same three."""
+    known = dict(os.environ)
+    when = trial.ARRIVALS[seed % 3]
+    os.environ["WAVEDSL_SEED"] = str(seed)
+    if waves:
+        os.environ["WAVEDSL_ORDER"] = waves
+    try:
+        with (
+            mock.patch.object(ptx_program, "AsyncCopies", arriving(ptx_copies.AsyncCopies, when)),
+            mock.patch.object(ptx_program, "BulkCopies", arriving(ptx_bulk.BulkCopies, when)),
+        ):
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(known)
+
+
+def verdict(compiled: Any, given: Sequence[Any], right: Sequence[Any], seconds: float) -> str | None:
+    """How a run shows that a text is wrong; None: none does."""
+    for seed, waves in RUNS:
+        if waves and not compiled.target.startswith("gfx"):
+            continue
+        got = copies(given)
+        try:
+            with order(seed, waves), trial.limited(seconds):
+                compiled.emulate(*got)
+        except trial.Endless:
+            return "endless"
+        except wd.EmulationError as error:
+            found = error.report.findings if error.report is not None else []
+            return str(found[0].kind) if found else "assertion"
+        except wd.WaveError:
+            return "refused"
+        for mine, theirs in zip(got, right):
+            if isinstance(mine, np.ndarray) and not _same(mine, theirs):
+                return "numbers"
+    return None
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    a, b = (x.base if isinstance(x.base, np.ndarray) else x for x in (a, b))
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f") or a.tobytes() == b.tobytes()
+
+
+def proof(text: str, mutant: Mutant, compiled: Any) -> str | None:
+    """Why a mutant that no run exposes is as good, or None."""
+    amd = compiled.target.startswith("gfx")
+    touched = [i for i in instructions(text) if i.line in mutant.lines]
+    if not amd:
+        return "one warp" if _one_warp(compiled, touched) else None
+    try:
+        before = amd_replay.broken(text, compiled.target)
+        if not amd_replay.broken(mutant.text, compiled.target) <= before:
+            return None
+    except (amd_replay.Unknown, ValueError, KeyError, IndexError):
+        return None
+    copied = any(amd_replay.copies_to_lds(i) for i in instructions(text))
+    if mutant.kind.endswith("-nop") or (mutant.kind.endswith("-wait") and not copied):
+        return "covered"
+    return None
+
+
+def _one_warp(compiled: Any, touched: list[Instruction]) -> bool:
+    return int(np.prod(compiled.block)) <= 32 and all(
+        i.mnemonic.split()[-1].startswith(("bar.", "barrier.sync")) for i in touched
+    )
+
+
+def trials(program: Program, target: str, each: int, kinds: str = "") -> tuple[Counter[str], list[str]]:
+    """What became of some mutants of a kernel's text; the open ones in words."""
+    given = arguments(program)
+    counts: Counter[str] = Counter()
+    symbols = wd.symbols(" ".join(program.dynamic) + " _") if program.dynamic else ()
+    try:
+        with few_units(program):
+            kernel = kernel_of(program, target)
+            compiled = kernel.compile(*copies(given), target=target, dynamic=list(symbols[:-1]) or None)
+        hand_out(compiled, program.seed)
+        right = copies(given)
+        begun = time.process_time()
+        compiled.emulate(*right)
+        took = time.process_time() - begun
+    except wd.WaveError:
+        return Counter(["refused"]), []
+    if took > 4 or 0 in program.sizes.values():
+        return Counter(["left out"]), []
+    text = compiled.asm
+    every = [m for m in broken(text) if re.search(kinds, m.kind)]
+    rng = np.random.default_rng(program.seed)
+    open_ones = []
+    for at in sorted(rng.permutation(len(every))[:each]):
+        mutant = every[at]
+        how = verdict(replace(compiled, asm=mutant.text), given, right, max(SECONDS, 10 * took))
+        if how is not None:
+            counts[f"found: {how}"] += 1
+            continue
+        why = proof(text, mutant, compiled)
+        if why is not None:
+            counts[f"proven: {why}"] += 1
+            continue
+        counts["open"] += 1
+        open_ones.append(f"seed {program.seed} on {target}: {mutant}")
+    return counts, open_ones
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="430000:430010", help="A:B, or seeds with commas between")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--each", type=int, default=12, help="mutants of a text at most")
+    parser.add_argument("--kinds", default="", help="a regular expression: of mutants, such as delete-barrier")
+    parser.add_argument("--seconds", type=float, default=1e9, help="when to end")
+    options = parser.parse_args()
+    from run import seeds_of
+
+    total: Counter[str] = Counter()
+    until = time.monotonic() + options.seconds
+    for seed in seeds_of(options.seeds):
+        for target in options.targets.split(","):
+            if time.monotonic() > until:
+                break
+            counts, open_ones = trials(draw(seed), target, options.each, options.kinds)
+            total += counts
+            for line in open_ones:
+                print(line, flush=True)
+    print(dict(total.most_common()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Barriers that no two accesses to shared memory need go from a kernel; all others stay."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from agree import agree, near
+from amdgcn_kernels import new_kernel
+from wavedsl.ir.builder import Builder
+from wavedsl.ir.kernel_ir import B32, Kernel, Value
+from wavedsl.ir.needless_barriers import remove_needless_barriers
+from wavedsl.ir.passes import no_needless_barriers
+
+import wavedsl as wd
+
+M, N = wd.symbols("M N")
+
+
+def kernel(parts: str) -> Kernel:
+    """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `|`: a barrier; `c`: a wait for copies;
+    `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
+    b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
+    b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
+    b.kernel.shared_bytes = 8192
+    at = b.mul(b.tid(), 4)
+    places = {"a": at, "b": b.add(at, 4096)}
+    word = b.bitcast(b.tid(), B32)
+
+    def read(buffer: str) -> None:
+        got: Value = b.load_shared(places[buffer], bytes=4, buffer=buffer, type=B32)
+        b.store_global(b.buffer(b.param(0), 4096), at, got, bytes=4)
+
+    def walk(text: str) -> str:
+        while text:
+            part, text = text[0], text[1:]
+            if part == "(":
+                with b.for_(0, 3) as loop:
+                    text = walk(text)
+                    loop.yield_()
+            elif part == "[":
+                with b.if_(b.cmp("slt", b.wgid(0), 3)) as branch:
+                    text = walk(text)
+                    branch.yield_()
+            elif part in ")]":
+                return text
+            elif part == "|":
+                b.barrier()
+            elif part == "c":
+                b.copy_wait(0)
+            elif part == "f":
+                b.fence()
+            elif part in "wW":
+                b.store_shared(places["ab"["wW".index(part)]], word, bytes=4, buffer="ab"["wW".index(part)])
+            else:
+                read("ab"["rR".index(part)])
+        return text
+
+    walk(parts)
+    return b.finish()
+
+
+def barriers(k: Kernel) -> int:
+    return sum(op.name == "barrier" for op in k.body.walk())
+
+
+@pytest.mark.parametrize(("parts", "stay"), [
+    ("|w|r", 1),  # nobody reads yet what is written first
+    ("|w|r|w|r", 3), ("|w|r|W|R", 2),  # the second buffer needs no wait for readers of the first
+    ("w||r", 1), ("w|W|r", 1), ("r|R", 0), ("w|r|", 1),
+    ("(|w|r)", 2), ("|(w|r)", 1), ("(|r)w", 1),  # round the back edge, behind the loop
+    ("w[|]r", 1), ("w|[r]", 1), ("w[R]|r", 1), ("[w]|r", 1), ("[|w|]r", 1), ("w|[R]", 0),
+    ("c|r", 1), ("w|c", 1), ("c|", 0), ("|f|w", 1),
+])  # fmt: skip
+def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
+    k = kernel(parts)
+    before = barriers(k)
+    assert remove_needless_barriers(k) == before - stay
+    assert barriers(k) == stay and no_needless_barriers(k) == []
+
+
+def test_each_barrier_is_asked_about_by_itself() -> None:
+    """Of two in a row each orders nothing while the other one is there: one of them stays."""
+    k = kernel("w||r")
+    assert len(no_needless_barriers(k)) == 2
+    assert remove_needless_barriers(k) == 1 and no_needless_barriers(k) == []
+
+
+def test_groups_that_are_a_barrier_apart_keep_all() -> None:
+    k = kernel("|w|r")
+    (first, _) = (op for op in k.body.walk() if op.name == "barrier")
+    first.attrs["half"] = 0
+    assert remove_needless_barriers(k) == 0
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+def test_one_sum_over_waves_takes_one_barrier(target: str) -> None:
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 4096, 1), wd.WaveConstraint(N, 1024)])
+    def normed(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, N, wd.f32]):
+        row = wd.read(x)
+        wd.write(row * wd.rsqrt(wd.sum(row * row, dim=N)), y)
+
+    x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
+    compiled = agree(normed, [x, np.zeros_like(x)], target, compare=near(8))
+    assert len(re.findall(r"^\s+(s_barrier|bar\.sync)", compiled.asm, re.MULTILINE)) == 1
