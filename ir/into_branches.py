@@ -21,14 +21,14 @@ Reader = tuple[int, int]
 def sink_into_branches(kernel: Kernel, target: Target | None = None) -> None:
     """Move pure vector ops into the branches of uniform conditions that alone need them, outermost region first.
 
-    AMD only: ptxas moves code between blocks itself.
+    Elsewhere than on AMD only into those of which waves take one each (`inside`): ptxas moves code between blocks
+    itself, but not there.
     """
-    if target is None or target.vendor != "amd":
-        return
-    _sink(kernel.body)
+    if target is not None:
+        _sink(kernel.body, target.vendor == "amd")
 
 
-def _sink(region: Region) -> None:
+def _sink(region: Region, all_branches: bool) -> None:
     readers: dict[Value, set[Reader]] = {}
 
     def note(values: Iterable[Value], reader: Reader) -> None:
@@ -52,6 +52,8 @@ def _sink(region: Region) -> None:
         at, branch = place = next(iter(places))
         if branch < 0 or not _decides(region.ops[at]) or any(i < loop < at for loop in loops):
             continue
+        if not (all_branches or region.ops[at].attrs.get("inside")):
+            continue
         moved.setdefault(place, []).append(op)
         region.ops[i] = None  # type: ignore[call-overload]
         for a in op.args:
@@ -62,7 +64,7 @@ def _sink(region: Region) -> None:
     region.ops[:] = [op for op in region.ops if op is not None]
     for op in region.ops:
         for body in op.regions:
-            _sink(body)
+            _sink(body, all_branches)
 
 
 def _decides(op: Op) -> bool:
