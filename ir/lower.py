@@ -31,7 +31,6 @@ from wavedsl.ir.made_tiles import plan_made
 from wavedsl.ir.over_tiles import behind_tiles
 from wavedsl.ir.partition import Partition
 from wavedsl.ir.plan_body import program_order
-from wavedsl.ir.ring_loops import emit_once
 from wavedsl.ir.roles import begin, plan_rings, release
 from wavedsl.ir.roles import run as run_roles
 from wavedsl.ir.steps import Context, Env, Step
@@ -175,6 +174,8 @@ def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
         else:
             steps[last] = _followed(steps[last], behind)
     if low.strategy.bulk:
+        from wavedsl.ir.ring_loops import emit_once  # what chips without bulk copies never need
+
         emit_once(low, region, body, steps, Env())
     else:
         emit_straight(low.b, body, steps, Env())

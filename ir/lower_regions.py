@@ -10,16 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wavedsl.ir import (  # noqa: F401  (they register lowerings)
-    lower_atomic,
-    lower_log,
-    lower_pick,
-    lower_random,
-    lower_reduce,
-    lower_scan,
-    lower_shape,
-    lower_sort,
-)
 from wavedsl.ir.access import scaled
 from wavedsl.ir.body_clock import clocks_per_trip
 from wavedsl.ir.derived_layout import same_layout
@@ -52,7 +42,6 @@ from wavedsl.ir.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.plan_body import plan_body, program_order, reads_late
 from wavedsl.ir.plan_reads import holds_loop, invariant_reads, plan_staged_reads
 from wavedsl.ir.product_order import operands_first, products_together
-from wavedsl.ir.ring_loops import emit_ring_loop
 from wavedsl.ir.rings import wait_full
 from wavedsl.ir.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.views import placement
@@ -267,6 +256,8 @@ def _summed(low: Lowering, region: Region, sums: Mapping[int, Node], results: Se
 
 def _ring_trips(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     """A loop whose tiles bulk copies bring to rings."""
+    from wavedsl.ir.ring_loops import emit_ring_loop  # what chips without bulk copies never need
+
     low, region, dim = frame.low, frame.region, str(frame.region.dim)
     frame = replace(frame, steps=products_together(low, operands_first(low, frame.steps)))
     body = program_order(frame.steps, slots, cyclic=frame.trips != 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from importlib import import_module
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -30,7 +31,7 @@ from wavedsl.ir.layout import Layout
 from wavedsl.ir.lower_index import lower_index
 from wavedsl.ir.lower_ops import cast, lower_elementwise
 from wavedsl.ir.lowering import Lowering, both
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.packed_view import unit_fragment
 from wavedsl.ir.steps import Context
 from wavedsl.ir.store_lanes import for_stores
@@ -39,7 +40,22 @@ from wavedsl.ir.views import is_tile
 
 Emitter = Callable[[Lowering, Node, Any, Context], Any]
 EMITTERS: dict[str, Emitter] = {}
-"""Operation → what emits a node of it, for operations that have a file of their own."""
+"""Operation → what emits a node of it, for operations of `LOWERED_IN` that have been met."""
+LOWERED_IN: dict[str, str] = {
+    op: file
+    for file, ops in {
+        "lower_atomic": ATOMIC_VALUES,
+        "lower_log": ("device_print", "device_assert", "fence"),
+        "lower_pick": ("extract", "shuffle", "repeat_interleave"),
+        "lower_random": ("random",),
+        "lower_reduce": ("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce"),
+        "lower_scan": ("cumsum", "scan"),
+        "lower_shape": ("reshape",),
+        "lower_sort": ("sort", "topk", "result"),
+    }.items()
+    for op in ops
+}
+"""Operation → the file that registers its emitter, imported when a kernel first has such an operation."""
 
 
 def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
@@ -51,6 +67,13 @@ def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
         return function
 
     return register
+
+
+def emitter_of(op: str) -> Emitter | None:
+    """What emits a node of an operation that has a file of its own."""
+    if op in LOWERED_IN and op not in EMITTERS:
+        import_module(f"wavedsl.ir.{LOWERED_IN[op]}")
+    return EMITTERS.get(op)
 
 
 SKIPPED = 32
@@ -94,8 +117,9 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         emit_write(low, n, context)
         return
     layout = low.layout(n) if isinstance(n.type, ValueType) else None
-    if layout is None and n.op in EMITTERS:
-        env[low.keys(n)[0]] = EMITTERS[n.op](low, n, None, context)
+    own = emitter_of(n.op)
+    if layout is None and own is not None:
+        env[low.keys(n)[0]] = own(low, n, None, context)
         return
     if layout is None:  # an effect such as device_print: layouts belong to values
         raise CompileError(f"{n.op} is not lowered to instructions yet", n.loc, "kernel.evaluate runs it in NumPy")
@@ -118,8 +142,8 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
         env[key] = from_elements(b, layout, n.dtype, [tile_end(low, n, context)])
     elif n.op == "index":
         env[key] = emit_index(low, n, layout, context)
-    elif n.op in EMITTERS:
-        env[key] = EMITTERS[n.op](low, n, layout, context)
+    elif own is not None:
+        env[key] = own(low, n, layout, context)
     elif n.op == "bitcast":
         value = operand(low, n, 0, context)
         to = register_type(n.dtype)

@@ -21,7 +21,6 @@ import os
 import platform
 import shutil
 import time
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -87,13 +86,28 @@ def package_stamp() -> str:
     Found through the packages' own folders, so that an editable install is covered while it is being edited.
     """
     stamp = hashlib.sha256()
+    walked: set[str] = set()
     for package in ("", ".codegen", ".ir", ".runtime", ".tracer"):
         spec = importlib.util.find_spec("wavedsl" + package)
         for start in (spec.submodule_search_locations or ()) if spec is not None else ():
-            for path in sorted(Path(start).rglob("*.py")):
-                stat = path.stat()
-                stamp.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+            for file in _sources(start, walked):
+                stat = file.stat()
+                stamp.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return stamp.hexdigest()[:16]
+
+
+def _sources(folder: str, walked: set[str]) -> Iterator[os.DirEntry[str]]:
+    """The source files in a folder and those inside it, by name, but for folders that have been `walked`."""
+    if folder in walked:
+        return
+    walked.add(folder)
+    with os.scandir(folder) as listed:
+        entries = sorted(listed, key=lambda e: e.name)
+    for entry in entries:
+        if entry.name.endswith(".py"):
+            yield entry
+        elif entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
+            yield from _sources(entry.path, walked)
 
 
 # -------------------------------------------------------------------------------------------------------- load, store
@@ -187,7 +201,7 @@ def _place(key: str) -> Path:
 
 def _staging() -> Path:
     """A new name under `tmp`: it says whose it is, so that others can tell a crashed process's leftovers."""
-    return folder() / "tmp" / f"{os.getpid()}@{platform.node()}@{uuid.uuid4().hex}"
+    return folder() / "tmp" / f"{os.getpid()}@{platform.node()}@{os.urandom(16).hex()}"
 
 
 def _rename(staged: Path, place: Path) -> bool:

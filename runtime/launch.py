@@ -21,7 +21,6 @@ from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Device
 from wavedsl.runtime.emulator.report import EmulationReport
 from wavedsl.runtime.on_emulator import run_on_emulator
-from wavedsl.runtime.on_gpu import Bound, run_on_gpu
 from wavedsl.runtime.prepare import Call, Launchable, prepare
 
 _COMPILED: weakref.WeakKeyDictionary[Any, dict[Any, Launchable]] = weakref.WeakKeyDictionary()
@@ -182,6 +181,8 @@ def _launch(compiled: Launchable, call: Call, device: Device | None, checks: Any
     device = _choose(call, device)
     if device.kind == "emulator":
         return run_on_emulator(compiled, call, checks, in_place=False)
+    from wavedsl.runtime.on_gpu import run_on_gpu  # the emulator needs no driver
+
     run_on_gpu(compiled, call, device)
     return None
 
@@ -195,6 +196,8 @@ def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = No
         return lambda: None
     if device.kind == "emulator" or call.place[0] == "cpu" or compiled.sites:
         return lambda: _run(compiled, call, device)
+    from wavedsl.runtime.on_gpu import Bound
+
     return Bound(compiled, call, devices.open_driver(device.kind, device.index), values)
 
 
@@ -202,6 +205,8 @@ def _run(compiled: Launchable, call: Call, device: Device) -> None:
     if device.kind == "emulator":
         run_on_emulator(compiled, call, True, in_place=False)
     else:
+        from wavedsl.runtime.on_gpu import run_on_gpu
+
         run_on_gpu(compiled, call, device)
 
 

@@ -14,7 +14,6 @@ Invariant: the same text and the same tool give the same bytes, so `fingerprint`
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -170,7 +169,9 @@ def _zig_tools(path: str, rocm_path: str, passed_over: list[str]) -> AmdgcnTools
     zig = str(Path(spec.origin).parent / ("zig.exe" if os.name == "nt" else "zig"))
     if not os.path.exists(zig):
         return None
-    return AmdgcnTools("ziglang", (zig, "clang"), (zig, "ld.lld"), importlib.metadata.version("ziglang"), True)
+    from importlib.metadata import version  # which imports a mail parser
+
+    return AmdgcnTools("ziglang", (zig, "clang"), (zig, "ld.lld"), version("ziglang"), True)
 
 
 def _versioned(program: str, path: str, passed_over: list[str]) -> Iterator[str]:

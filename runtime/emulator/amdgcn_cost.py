@@ -58,15 +58,15 @@ def lds_clocks(address: np.ndarray, size: int, store: bool, target: str) -> tupl
     group of lanes that is served together, its fullest bank's distinct words."""
     groups, banks = phases(size, store, target)
     words = max(1, size // 4)
-    extra = clocks = 0
-    for lanes in groups:
-        at = (address[lanes] >> 2)[:, None] + np.arange(words)
-        distinct = np.unique(at)
-        fullest = int(np.bincount(distinct % banks).max())
-        least = max(1, math.ceil(len(lanes) * words / banks))
-        extra += max(0, fullest - least)
-        clocks += max(fullest, least)
-    return extra, clocks
+    at = ((address[groups] >> 2)[:, :, None] + np.arange(words)).reshape(len(groups), -1)
+    at.sort(axis=1)
+    distinct = np.ones(at.shape, bool)
+    np.not_equal(at[:, 1:], at[:, :-1], out=distinct[:, 1:])
+    bank = np.nonzero(distinct)[0] * banks + at[distinct] % banks
+    fullest = np.bincount(bank, minlength=len(groups) * banks).reshape(len(groups), banks).max(axis=1)
+    least = max(1, math.ceil(groups.shape[1] * words / banks))
+    clocks = int(np.maximum(fullest, least).sum())
+    return clocks - len(groups) * least, clocks
 
 
 class Cost:

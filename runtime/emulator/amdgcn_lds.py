@@ -63,12 +63,12 @@ class LdsShadow:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cells [n, k] of the active lanes, with the wave and epoch of each lane."""
         g = self.granules(position, size)
-        wave = np.broadcast_to(st.wave[:, None], position.shape)
-        epoch = np.broadcast_to(st.epoch[:, None], position.shape)
+        wave, epoch = st.wave.astype(np.int16)[:, None], st.epoch.astype(np.int32)[:, None]
         if active is None:
-            k = g.shape[-1]
-            return g.reshape(-1, k), wave.reshape(-1, 1).astype(np.int16), epoch.reshape(-1, 1).astype(np.int32)
-        return g[active], wave[active][:, None].astype(np.int16), epoch[active][:, None].astype(np.int32)
+            lanes = position.shape[1]
+            return g.reshape(-1, g.shape[-1]), wave.repeat(lanes, axis=0), epoch.repeat(lanes, axis=0)
+        of_wave = np.nonzero(active)[0]
+        return g[active], wave[of_wave], epoch[of_wave]
 
     def lane_mask(self, st: State, active: Any, chosen: np.ndarray) -> np.ndarray:
         mask = np.zeros((st.waves, LANES), bool)

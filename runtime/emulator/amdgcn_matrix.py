@@ -79,11 +79,11 @@ def elements_of(block: np.ndarray, dtype: dt.DType) -> np.ndarray:
     if dtype.bits == 16:
         if dtype is dt.bf16:
             return np.stack((block << U32(16), block & U32(0xFFFF0000)), axis=1).view(F32).reshape(2 * r, w, LANES)
-        halves = block.view(np.float16).reshape(r, w, LANES, 2).astype(F32)
-        return np.moveaxis(halves, 3, 1).reshape(2 * r, w, LANES)
+        halves = block.view(np.float16).reshape(r, w, LANES, 2).transpose(0, 3, 1, 2)
+        return halves.astype(F32, order="C").reshape(2 * r, w, LANES)
     if dtype.bits == 8:
         table = dt.code_values(dtype)
-        parts = np.moveaxis(block.view(U8).reshape(r, w, LANES, 4), 3, 1).reshape(4 * r, w, LANES)
+        parts = block.view(U8).reshape(r, w, LANES, 4).transpose(0, 3, 1, 2).reshape(4 * r, w, LANES)
         return table[parts]
     return dt.code_values(dtype)[_narrow(block, dtype.bits)]
 
@@ -149,6 +149,7 @@ def mfma(ctx: Context, line: Line) -> Step:
     result = {dt.f64: F64, dt.i32: I32}.get(row.d_dtype, F32)
     elements = nd // 2 if wide else nd
     shape, transpose = axes(_items(row.d), "BMN", elements)
+    back = np.argsort(transpose)
     source_c = v["c"]
     rc = regs.row(source_c) if isinstance(source_c, Reg) else None
     inline = None if rc is not None else constant(source_c, row.d_dtype.name)[0, 0]
@@ -186,7 +187,7 @@ def mfma(ctx: Context, line: Line) -> Step:
         dims = tuple(st.waves if s == -1 else s for s in shape)
         spread = (
             full.reshape([dims[i] for i in transpose])
-            .transpose(np.argsort(transpose))
+            .transpose(back)
             .reshape(elements, st.waves, LANES)
         )
         if wide:

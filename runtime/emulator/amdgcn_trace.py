@@ -73,8 +73,8 @@ class Tracer:
             lanes = at[i] if active is None else at[i][active[i]]
             if lanes.size:
                 first, last = lanes >> self.line, (lanes + (size - 1)) >> self.line
-                lines = np.unique(first if (first == last).all() else np.concatenate((first, last)))
-                trace.events.append((lanes.size * size, tuple(lines.tolist())))
+                lines = {*first.tolist(), *last.tolist()} if (first != last).any() else set(first.tolist())
+                trace.events.append((lanes.size * size, tuple(sorted(lines))))
             else:
                 trace.events.append((0, ()))
 
@@ -82,12 +82,12 @@ class Tracer:
         """The same for scratch: its dwords are interleaved over the lanes, so a wave's dword is LANES * 4 bytes."""
         for i, trace in self.of(st):
             lanes = at[i] if active is None else at[i][active[i]]
-            words = np.unique(lanes >> 2) if lanes.size else lanes
+            words = sorted(set((lanes >> 2).tolist()))
             span = max(1, LANES * 4 >> self.line)
             wave = trace.serial
             lines = tuple(
                 -1 - (wave << 24 | (w + k) * span + j)
-                for w in words.tolist()
+                for w in words
                 for k in range(-(-size // 4))
                 for j in range(span)
             )

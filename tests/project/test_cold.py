@@ -5,6 +5,7 @@ instruction tables, how often sympy is asked. Structure, not seconds: those are 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import sympy
 from forks import Forks
+from wavedsl.ir.lower_values import EMITTERS, LOWERED_IN
 
 import wavedsl as wd
 from wavedsl.collector import PAUSED
@@ -84,7 +86,8 @@ def test_first_compile_loads_the_compiler_only(target: str, fresh: Callable[...,
     mine, other = ("amdgcn", "ptx") if target.startswith("gfx") else ("ptx", "amdgcn")
     assert f"wavedsl.codegen.{mine}.emit" in modules
     assert under(modules, f"wavedsl.codegen.{other}", "wavedsl.runtime", *PACKAGES) == []
-    unused = ("evaluate", "kernel_eval", "kernel_text", "kernel_parse", "fold_compile")
+    unused = ("evaluate", "kernel_eval", "kernel_text", "kernel_parse", "fold_compile", "ring_loops")
+    unused += ("lower_log", "lower_pick", "lower_random", "lower_scan", "lower_shape", "lower_sort")
     assert under(modules, *(f"wavedsl.ir.{m}" for m in unused)) == []
 
 
@@ -116,6 +119,12 @@ def test_a_compile_makes_few_of_the_rows(fresh: Callable[..., Any]) -> None:
         "answer = sum('operands' in r.__dict__ for r in rows), len(rows)"
     )
     assert 0 < parsed < rows // 4
+
+
+def test_every_operation_is_lowered_in_the_file_that_is_listed() -> None:
+    for file in set(LOWERED_IN.values()):
+        importlib.import_module(f"wavedsl.ir.{file}")
+    assert {op: emitter.__module__.rpartition(".")[2] for op, emitter in EMITTERS.items()} == LOWERED_IN
 
 
 def test_what_users_do_not_make_is_a_quick_dataclass() -> None:

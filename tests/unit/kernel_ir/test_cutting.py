@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes
@@ -207,6 +209,41 @@ def test_what_one_branch_reads_is_computed_there(taken: bool) -> None:
     assert inside[:4] == ["fadd", "fmul", "fadd", "fadd"] and before.count("fadd") == 4
     left = [op.name for op in kernel.body.ops]
     assert left.count("fadd") == 1 and left.count("fmul") == 1
+
+
+@pytest.mark.parametrize(("between", "moved"), [("nothing", 2), ("other bytes", 2), ("its bytes", 1), ("barrier", 0)])
+def test_branches_of_which_waves_take_one_each_load_what_they_alone_read(between: str, moved: int) -> None:
+    """On every chip, with the arithmetic; not past what may change the bytes that are loaded (one of two here)."""
+    params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write")]
+    kernel = new_kernel("k", "gfx942", waves=2, params=params, grid=(1, 1, 1))
+    kernel.shared_names.update(a=(0, 1024), b=(1024, 1024))
+    kernel.shared_bytes = 2048
+    b = Builder(kernel)
+    at = b.mul(b.add(b.mul(b.wave(), 64), b.lane()), 4)
+    b.store_shared(at, b.cvt(b.lane(), F32), bytes=4, buffer="a")
+    b.store_shared(b.add(at, 512), b.cvt(b.lane(), F32), bytes=4, buffer="a")
+    b.barrier()
+    numbers = [b.load_shared(b.xor(at, 256 * i), bytes=4, buffer="a", type=F32) for i in (1, 2)]
+    changed = [b.fmul(x, 7.0 + i) for i, x in enumerate(numbers)]
+    if between == "barrier":
+        b.barrier()
+    elif between != "nothing":
+        of = "b" if between == "other bytes" else "a"
+        b.store_shared(b.add(at, 1024 if of == "b" else 512), b.const(1.0, F32), bytes=4, buffer=of)
+    out = b.buffer(b.param(0), 512)
+    for wave, x in enumerate(changed):
+        with b.if_(b.cmp("eq", b.wave(), wave), inside=True):
+            b.store_global(out, at, x)
+    kernel = b.finish()
+    want, got = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    run(kernel, [want])
+    sink_into_branches(kernel, replace(TARGET, vendor="nvidia"))
+    run(kernel, [got])
+    assert np.array_equal(want, got) and want.any() and not check(kernel, TARGET)
+    branches = [op for op in kernel.body.ops if op.name == "if"]
+    assert [[op.name for op in x.regions[0].ops].count("fmul") for x in branches] == [1, 1]
+    inside = sum(op.name == "load.shared" for x in branches for op in x.regions[0].ops)
+    assert (inside, sum(op.name == "load.shared" for op in kernel.body.ops)) == (moved, 2 - moved)
 
 
 def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
