@@ -215,7 +215,18 @@ rotate_left = _elementwise("rotate_left")
 mulhi = _elementwise("mulhi")
 saturating_add = _elementwise("saturating_add")
 saturating_sub = _elementwise("saturating_sub")
-permute_bytes = _elementwise("permute_bytes")
+
+
+def permute_bytes(x: Any, y: Any, selector: Any) -> Value:
+    """Words of bytes: hex digit i of the selector names byte i of the result, 0 to 3 of x, 4 to 7 of y.
+
+    `permute_bytes(x, y, selector)`, elementwise; operands broadcast by dimension name. Of a selector that is a value,
+    the lower three bits of each of its four digits count. Raises TraceError for a number with other digits.
+    """
+    if isinstance(selector, int) and selector & ~0x7777:
+        hint = "four hex digits from 0 to 7, the first byte's last: 0x3210 is x, 0x0123 its bytes the other way round"
+        raise TraceError(f"permute_bytes: the selector {selector:#x} names bytes that are not there", here(), hint=hint)
+    return current("permute_bytes").apply("permute_bytes", (x, y, selector))
 
 
 def where(condition: Any, x: Any, y: Any) -> Value:

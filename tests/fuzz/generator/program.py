@@ -233,7 +233,7 @@ def folded(x, count):
 GLOBAL = '''\
 def moved(x):
     """By a number from outside, back within 60."""
-    return small(small(x) + GLOBE)'''.splitlines()
+    return small(small(x) + (abs(GLOBE) if x.dtype.kind == "uint" else GLOBE))'''.splitlines()
 
 
 def statements(body: list[Any]) -> list[Any]:
