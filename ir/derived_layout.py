@@ -47,6 +47,47 @@ def coarse_layout(layout: Layout, n: Node) -> Layout:
             n.loc,
             f"give a wave a multiple of {count}",
         )
+    return _thinned(layout, dim, part, count)
+
+
+def every_layout(layout: Layout, n: Node) -> Layout | None:
+    """The layout of every `step`th element along a dimension (an `extract` of a run from a known place below `step` on)
+    where the value lies in `layout`, and every lane, and every wave, has such elements of what it holds. None where
+    they come from others."""
+    step, start = n.attrs["step"], n.attrs["start"]
+    if n.attrs["new"] is None or start is None or not 0 <= start < step or step & (step - 1):
+        return None
+    dim, low = str(n.attrs["dim"]), step.bit_length() - 1
+    if layout.inner.width(dim) < low:
+        layout = wide_box(layout)
+    if layout.inner.width(dim) < low or dict(layout.extents)[dim] % step:
+        return None
+    below = [kind_of(o) == dim and number_of(o) < low for o in layout.inner.outs]
+    for x, c in zip(layout.inner.ins, layout.inner.cols):
+        touched = [b for j, b in enumerate(below) if c >> j & 1]
+        if any(touched) and (kind_of(x) not in REGISTER_KINDS or not all(touched)):
+            return None
+    return _thinned(layout, dim, str(n.attrs["new"]), step)
+
+
+def keeps_places(n: Node, partition: Partition) -> bool:
+    """Whether workgroups, trips and waves that have a part of a dimension have the same part of a run of every
+    `step`th element of it."""
+    step, start = n.attrs["step"], n.attrs["start"]
+    if n.attrs["new"] is None or start is None or not 0 <= start < step:
+        return False
+    whole, part = partition.dims[n.attrs["dim"]], partition.dims[n.attrs["new"]]
+    if whole.trips == part.trips == 1 and whole.waves == part.waves == 1:
+        return whole.extent is not None and part.extent is not None and whole.extent >= step * part.extent
+    (base, of_whole), (other, of_part) = (partition.derived.get(d, (d, 1)) for d in (whole.dim, part.dim))
+    follows = base == other and of_part * step == of_whole
+    return follows and whole.wave == step * part.wave and whole.waves == part.waves
+
+
+def _thinned(layout: Layout, dim: str, part: str, count: int) -> Layout:
+    """The layout without the lowest bits of the coordinate of `dim`, which have `count` values; `part` takes its
+    place."""
+    low = count.bit_length() - 1
     inner = layout.inner
     keep = [j for j, o in enumerate(inner.outs) if kind_of(o) != dim or number_of(o) >= low]
     outs = [bit(part, number_of(o) - low) if kind_of(o) == dim else o for o in (inner.outs[j] for j in keep)]

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.pressure import pressure
-from wavedsl.ir.register_file import wave_room
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import Target, wave_room
 
 WORTH = 0.75
 """Share of the registers that another order has to do with before ptxas is given it: it reorders by itself, and spilled

@@ -22,7 +22,7 @@ from wavedsl.ir.access import combine_fields, lane_coordinate, scaled, total
 from wavedsl.ir.bits import kind_of, number_of
 from wavedsl.ir.chain import absorbed
 from wavedsl.ir.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
-from wavedsl.ir.derived_layout import renamed_bits, same_layout
+from wavedsl.ir.derived_layout import every_layout, keeps_places, renamed_bits, same_layout
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.fragment import Fragment, from_words, per_register, register_count, register_type, scalar_type
@@ -194,6 +194,9 @@ def pick_bytes(low: Lowering, n: Node) -> tuple[int, int]:
         if spread:
             return 0, tile
         return 0 if gathered_in_lanes(n, source, layout) is not None else tile, 0
+    if keeps_places(n, low.partition):
+        mine = every_layout(source, n)
+        return 0 if mine is not None and same_layout(mine, layout) else tile, 0
     if n.attrs["new"] is not None:
         return (0, tile) if spread else (tile, 0)
     near = picked_in_lanes(low, source, layout, str(n.attrs["dim"]))

@@ -840,6 +840,31 @@ def fold_pand(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
     p = a0
     if a1 is p:
         return p
+    # inside a range: pand(cmp(h, x, 0), cmp(g, x, c)) -> cmp('ult', x, c)
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const" and q1.attrs["value"] == 0:
+            g = p1.attrs["how"]
+            if p1.args[0] is x:
+                q2 = p1.args[1].op
+                if q2 is not None and q2.name == "const":
+                    c = q2.attrs["value"]
+                    if c >= 0 and h == 'sge' and g == 'slt':
+                        return b.cmp('ult', x, c)
+    if n0 == "cmp" and n1 == "cmp":
+        g = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            c = q1.attrs["value"]
+            h = p1.attrs["how"]
+            if p1.args[0] is x:
+                q2 = p1.args[1].op
+                if q2 is not None and q2.name == "const" and q2.attrs["value"] == 0:
+                    if c >= 0 and h == 'sge' and g == 'slt':
+                        return b.cmp('ult', x, c)
     return None
 
 
@@ -962,6 +987,41 @@ def fold_fmul(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
         c = p1.attrs["value"]
         if c == -1.0:
             return b.fneg(x)
+    # times of minus f: fmul(fneg(x), c) -> fmul(x, -c)
+    if n0 == "fneg" and n1 == "const":
+        x = p0.args[0]
+        c = p1.attrs["value"]
+        return b.fmul(x, -c)
+    return None
+
+
+def fold_ffma(b: Any, t: Any, W: int, a0: Any, a1: Any, a2: Any) -> Any:
+    p0 = a0.op
+    n0 = p0.name if p0 is not None else ""
+    p1 = a1.op
+    n1 = p1.name if p1 is not None else ""
+    p2 = a2.op
+    n2 = p2.name if p2 is not None else ""
+    # fused of minus f: ffma(fneg(x), c, y) -> ffma(x, -c, y)
+    if n0 == "fneg" and n1 == "const":
+        x = p0.args[0]
+        c = p1.attrs["value"]
+        y = a2
+        return b.ffma(x, -c, y)
+    # fused with one: ffma(x, c, y) -> fadd(x, y)
+    if n1 == "const":
+        x = a0
+        c = p1.attrs["value"]
+        y = a2
+        if c == 1.0:
+            return b.fadd(x, y)
+    # fused with zero: ffma(x, y, c) -> fmul(x, y)
+    if n2 == "const":
+        x = a0
+        y = a1
+        c = p2.attrs["value"]
+        if is_minus_zero(c):
+            return b.fmul(x, y)
     return None
 
 
@@ -1010,30 +1070,6 @@ def fold_fdiv(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
         c = p1.attrs["value"]
         if exact_reciprocal(c):
             return b.fmul(x, 1.0 / c)
-    return None
-
-
-def fold_ffma(b: Any, t: Any, W: int, a0: Any, a1: Any, a2: Any) -> Any:
-    p0 = a0.op
-    n0 = p0.name if p0 is not None else ""
-    p1 = a1.op
-    n1 = p1.name if p1 is not None else ""
-    p2 = a2.op
-    n2 = p2.name if p2 is not None else ""
-    # fused with one: ffma(x, c, y) -> fadd(x, y)
-    if n1 == "const":
-        x = a0
-        c = p1.attrs["value"]
-        y = a2
-        if c == 1.0:
-            return b.fadd(x, y)
-    # fused with zero: ffma(x, y, c) -> fmul(x, y)
-    if n2 == "const":
-        x = a0
-        y = a1
-        c = p2.attrs["value"]
-        if is_minus_zero(c):
-            return b.fmul(x, y)
     return None
 
 
@@ -1086,10 +1122,10 @@ FOLDERS: dict[str, Any] = {
     "trunc": fold_trunc,
     "readfirst": fold_readfirst,
     "fmul": fold_fmul,
+    "ffma": fold_ffma,
     "fadd": fold_fadd,
     "fsub": fold_fsub,
     "fdiv": fold_fdiv,
-    "ffma": fold_ffma,
     "fneg": fold_fneg,
     "fabs": fold_fabs,
 }

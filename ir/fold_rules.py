@@ -137,6 +137,7 @@ RULES: tuple[FoldRule, ...] = tuple(FoldRule(*row) for row in (
     ("and true",             "pand(p, c)",                   "c",                         "p"),
     ("and false",            "pand(p, c)",                   "not c",                     "False"),
     ("and itself",           "pand(p, p)",                   "",                          "p"),
+    ("inside a range", "pand(cmp(h, x, 0), cmp(g, x, c))", "c >= 0 and h == 'sge' and g == 'slt'", "cmp('ult', x, c)"),
     ("or true",              "por(p, c)",                    "c",                         "True"),
     ("or false",             "por(p, c)",                    "not c",                     "p"),
     ("or itself",            "por(p, p)",                    "",                          "p"),
@@ -154,6 +155,8 @@ RULES: tuple[FoldRule, ...] = tuple(FoldRule(*row) for row in (
     # Floats: only what holds for every input, zeros and NaNs included ------------------------------------------------
     ("times one f",          "fmul(x, c)",                   "c == 1.0",                  "x"),
     ("times minus one f",    "fmul(x, c)",                   "c == -1.0",                 "fneg(x)"),
+    ("times of minus f",     "fmul(fneg(x), c)",             "",                          "fmul(x, -c)"),
+    ("fused of minus f",     "ffma(fneg(x), c, y)",          "",                          "ffma(x, -c, y)"),
     ("minus zero f",         "fadd(x, c)",                   "is_minus_zero(c)",          "x"),
     ("minus plus zero f",    "fsub(x, c)",                   "is_plus_zero(c)",           "x"),
     ("divide by one f",      "fdiv(x, c)",                   "c == 1.0",                  "x"),

@@ -23,7 +23,15 @@ from wavedsl.ir.chain import choose_chains
 from wavedsl.ir.coalesced import coalesced, coalesced_for
 from wavedsl.ir.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.convert import plan_convert
-from wavedsl.ir.derived_layout import coarse_layout, lifted, project_to, renamed_bits, same_layout
+from wavedsl.ir.derived_layout import (
+    coarse_layout,
+    every_layout,
+    keeps_places,
+    lifted,
+    project_to,
+    renamed_bits,
+    same_layout,
+)
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, initial_values, next_values
@@ -285,6 +293,12 @@ def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Pa
     own = classes.find(n.id)
     rule = ROWS[n.op].index_rule
     reduced = reduction(n)
+    if n.op == "extract" and n.attrs["new"] is not None and keeps_places(n, partition):
+        source = chosen.get(classes.find(n.inputs[0].id))
+        every = every_layout(source, n) if source is not None and own not in chosen else None
+        if every is not None:
+            chosen[own] = every
+        return every is not None
     if reduced is not None or rule == "regroup" or (n.op == "extract" and n.attrs["new"] is None):
         source = chosen.get(classes.find((reduced or n).inputs[0].id))
         if source is None or own in chosen:

@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from wavedsl.ir.graph import PRODUCTS, factors
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.register_file import ADDRESSES, FETCHED, wave_room
+from wavedsl.ir.register_file import ADDRESSES, FETCHED
 from wavedsl.ir.steps import Key, Step
 from wavedsl.ir.strategy import most_registers
+from wavedsl.ir.target import wave_room
 
 
 def late_fetches(low: Lowering, steps: Sequence[Step]) -> list[Step]:

@@ -8,8 +8,9 @@ from wavedsl.ir.fragment import register_count
 from wavedsl.ir.graph import PRODUCTS, Node, Region, region_nodes
 from wavedsl.ir.kernel_ir import Value
 from wavedsl.ir.lowering import Lowering
-from wavedsl.ir.register_file import ADDRESSES, wave_room
+from wavedsl.ir.register_file import ADDRESSES
 from wavedsl.ir.steps import Key
+from wavedsl.ir.target import wave_room
 from wavedsl.ir.views import is_tile
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.ir.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.derived_layout import every_layout, keeps_places, same_layout
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.exchange import (
     SCRATCH,
@@ -40,9 +41,11 @@ from wavedsl.ir.wave_picks import between_waves, of_wave
 @emitter("extract")
 def emit_extract(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
     b, dim = low.b, str(n.attrs["dim"])
-    extent = whole_dimension(low, n, dim)
     value = operand(low, n, 0, context)
     step, start = n.attrs["step"], n.attrs["start"]
+    if keeps_places(n, low.partition):
+        return _every(low, n, value, layout)
+    extent = whole_dimension(low, n, dim)
     first: Any = start if start is not None else low.value(n.inputs[1], context.env).element(b, 0)
     spread = low.plans[dim].waves > 1
     if n.attrs["new"] is None:
@@ -60,6 +63,22 @@ def emit_extract(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     if spread:
         return between_waves(low, n, value, layout, dim, extent, wanted)
     return through_scratch(low, n, value, layout, dim, extent, wanted)
+
+
+def _every(low: Lowering, n: Node, value: Fragment, layout: Layout) -> Fragment:
+    """Every `step`th element of what a wave has along a dimension."""
+    b, dim, new = low.b, str(n.attrs["dim"]), str(n.attrs["new"])
+    step, start = n.attrs["step"], n.attrs["start"]
+    mine = every_layout(value.layout, n)
+    if mine is not None and same_layout(mine, layout):
+        out = []
+        for offsets in layout.element_offsets():
+            at = {dim if d == new else d: step * o + start if d == new else o for d, o in zip(layout.dims, offsets)}
+            out.append(value.element(b, value.layout.element_at(at)))
+        return from_elements(b, layout, n.dtype, out)
+    axis, own = layout.dims.index(new), lane_coordinate(b, layout, new)
+    wanted = [total(b, [start, scaled(b, own, step), o[axis] * step]) for o in layout.element_offsets()]
+    return through_scratch(low, n, value, layout, dim, low.plans[dim].wave, wanted)
 
 
 @emitter("shuffle")

@@ -41,13 +41,12 @@ from wavedsl.ir.matrix_count import k_issues, result_tiles
 from wavedsl.ir.ops import ROWS
 from wavedsl.ir.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
 from wavedsl.ir.partition import DimPlan, Partition
-from wavedsl.ir.register_file import wave_room
 from wavedsl.ir.repeated import Repeated
 from wavedsl.ir.run_time_strides import counted, narrow_stride
 from wavedsl.ir.staged import Staged
 from wavedsl.ir.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import Target, wave_room
 from wavedsl.ir.views import is_tile, only_placing, placement, static_number
 
 SHARED_UNITS = ("lds", "vmem", "lsu")

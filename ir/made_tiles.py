@@ -8,7 +8,8 @@ unit.
 
 Operands that a loop does not change are stored in front of it, in one slot, and take no registers inside.
 
-Invariant: every element is stored once: waves that compute the same tile share the stores out.
+Invariant: every element is stored once. Waves that have the same tile share the stores out, each in a branch of its
+own, so that each computes its share alone.
 """
 
 from __future__ import annotations
@@ -177,10 +178,12 @@ def store_step(low: Lowering, n: Node) -> Step:
             _store_panels(low, made, made.form, value, low.slot_bytes(n, context))
             return
         fragments = FragmentLoads(b, made, low.wave_digit, low.plans, digit_dims)
-        masks = _shares(low, made.layout)
+        stores, shares = _shares(low, made.layout)
         slot = low.slot_bytes(n, context)
         per, size = per_register(n.dtype), made.loads.bytes
-        for g, group in enumerate(made.groups):
+
+        def store(g: int) -> None:
+            group = made.groups[g]
             words = []
             for first in range(0, len(group), per):
                 elements = [(value.word(b, e // per), e % per) for e in group[first : first + per]]
@@ -189,7 +192,17 @@ def store_step(low: Lowering, n: Node) -> Step:
                     word = b.round_tf32(b.bitcast(word, F32))
                 words.append(word if word.type is B32 else b.bitcast(word, B32))
             data = b.vec(*words) if len(words) > 1 else words[0]
-            b.store_shared(fragments.address(g, slot), data, bytes=size, mask=masks[g % len(masks)], buffer=made.name)
+            b.store_shared(fragments.address(g, slot), data, bytes=size, mask=stores, buffer=made.name)
+
+        if len(shares) == 1:
+            for g in range(len(made.groups)):
+                store(g)
+        else:
+            for i, own in enumerate(shares):
+                with b.if_(own, inside=True) as branch:
+                    for g in range(i, len(made.groups), len(shares)):
+                        store(g)
+                    branch.yield_()
 
     resources, latency = low.memory_cost("store.shared", made.loads.bytes)
     resources = tuple((unit, clocks * len(made.groups)) for unit, clocks in resources)
@@ -207,9 +220,9 @@ def _store_panels(low: Lowering, made: MadeTile, form: PanelForm, value: Fragmen
             stores.panel(total(b, [base, made.tile.offset({form.across: r, form.along: c})]), value, r, c)
 
 
-def _shares(low: Lowering, layout: Layout) -> list[Value]:
-    """Conditions under which this lane stores: each holds in one of the waves that have the same elements, and in one
-    of the lanes."""
+def _shares(low: Lowering, layout: Layout) -> tuple[Value, list[Value]]:
+    """(whether this lane is the one that stores, of those that have the same elements; conditions of which each holds
+    in one of the waves that have them)."""
     b = low.b
     number: Any = 0
     count = 1
@@ -223,4 +236,4 @@ def _shares(low: Lowering, layout: Layout) -> list[Value]:
         number_of(x) for i, x in enumerate(layout.inner.ins) if kind_of(x) == "l" and not any(c[i] for c in columns)
     ]
     first = b.true if not same else b.cmp("eq", b.and_(b.lane(), sum(1 << i for i in same)), 0)
-    return [b.pand(first, b.cmp("eq", number, i)) for i in range(count)] if count > 1 else [first]
+    return first, [b.cmp("eq", number, i) for i in range(count)] if count > 1 else [b.true]

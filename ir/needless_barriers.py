@@ -8,8 +8,9 @@ Every exchange between waves begins with a barrier for those who still read what
 kernel has nobody to wait for, nor has one behind a barrier after which only other buffers were touched.
 
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
-Accesses are told apart by the ranges of their addresses (`dead_stores.span`); an operation that waits for something, or
-of whose places nothing is known, counts as one that writes everywhere. INVARIANT: a barrier orders shared memory alone
+Accesses are told apart by the ranges of their addresses (`dead_stores.span`). A wait for asynchronous copies writes
+what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known,
+counts as one that writes everywhere. INVARIANT: a barrier orders shared memory alone
 (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left.
 """
 
@@ -69,7 +70,9 @@ class _Around:
         self.place: dict[Op, int] = {}
         self.owner: dict[Region, Op] = {}
         self._number(kernel.body)
-        self.touches: dict[Op, Touch | None] = {}
+        self.touches: dict[Op, tuple[Touch, ...]] = {}
+        copies = (op for op in self.home if op.name == "copy.async")
+        self.copied = tuple({(*(span(kernel, op) or EVERYWHERE), True) for op in copies})
 
     def _number(self, region: Region) -> None:
         for i, op in enumerate(region.ops):
@@ -112,24 +115,22 @@ class _Around:
                 return True
             for inner in op.regions:
                 self._along(inner.ops[::step], step, add)
-            touch = self._touch(op)
-            if touch is not None:
+            if op not in self.touches:
+                self.touches[op] = self._touched(op)
+            for touch in self.touches[op]:
                 add(touch)
         return False
 
-    def _touch(self, op: Op) -> Touch | None:
-        if op not in self.touches:
-            self.touches[op] = self._worked_out(op)
-        return self.touches[op]
-
-    def _worked_out(self, op: Op) -> Touch | None:
+    def _touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
         if op.regions or op.name in HARMLESS or not effects & {READS, WRITES, "sync"}:
-            return None
+            return ()
+        if op.name == "copy.wait":
+            return self.copied
         if op.name not in ("load.shared", "store.shared", "copy.async"):
-            return (*EVERYWHERE, True)
+            return ((*EVERYWHERE, True),)
         low, high = span(self.kernel, op) or EVERYWHERE
-        return low, high, WRITES in effects
+        return ((low, high, WRITES in effects),)
 
 
 def _meet(a: Touch, b: Touch) -> bool:

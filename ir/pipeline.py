@@ -1,6 +1,7 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
     share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
+    join      sums along one dimension that are added up                             joined_sums.py
     late      products from zero are added in the next trip                           late_additions.py
     precision products of f32 as those of tf32, where that was asked for                       precision.py
     part      sums along what workgroups share, which atomics add to memory                     partial_sums.py
@@ -12,6 +13,7 @@
       fence     where one of the waves that hold elements writes them back                     write_back.py
       infer     which lane and register holds which element of every value                       infer.py
     lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
+      more      again, for more waves, where its values are more than registers          pressure.py, partition.py
       place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py
       schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
@@ -22,6 +24,7 @@
     pair      f32 arithmetic on neighbouring registers                                            pair_floats.py
     reduce    linear addresses become carried sums                                                strength_reduce.py
     branch    what one branch alone reads is computed there                                       into_branches.py
+    order     where registers lack, values are computed as they are asked for                      element_order.py
     sink      conditions move down to their readers                                               sink.py
     barriers  those that no two accesses to shared memory need                                    needless_barriers.py
 
@@ -41,8 +44,10 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.column_pairs import contiguous_rows
 from wavedsl.ir.decisions import problems
+from wavedsl.ir.element_order import order_elements
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
 from wavedsl.ir.graph import PRODUCTS, Graph
+from wavedsl.ir.joined_sums import joined_sums
 from wavedsl.ir.kernel_ir import Kernel, Param
 from wavedsl.ir.late_additions import late_additions
 from wavedsl.ir.lower import lower
@@ -67,11 +72,10 @@ from wavedsl.ir.passes import (
 from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
 from wavedsl.ir.precision import at_precision
 from wavedsl.ir.pressure import pressure
-from wavedsl.ir.register_file import wave_room
 from wavedsl.ir.retile import finer, fitting, lighter
 from wavedsl.ir.spared_reads import next_spared
 from wavedsl.ir.sum_before_atomics import sum_before_atomics
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import Target, wave_room
 from wavedsl.ir.unroll_rule import ring_factor
 from wavedsl.ir.wider_operands import by_hand
 
@@ -87,9 +91,13 @@ def build_kernel(
     choices: Choices | None = None,
 ) -> tuple[Kernel, Partition]:
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
-    graph = prepared(graph, target)
+    traced, choices = graph, choices or Choices()
+    graph = prepared(traced, target)
     try:
-        kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices or Choices())
+        kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices)
+        if target.vendor == "amd" and crowding(plan, kernel) > 0 and joined_sums(traced) is not traced:
+            apart = lowered(prepared(traced, target, join=False), dims, arrays, params, target, dynamic, choices)
+            kernel, plan = min((kernel, plan), apart, key=ordered)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
@@ -111,8 +119,17 @@ def build_kernel(
     return kernel, plan.partition
 
 
-def prepared(graph: Graph, target: Target) -> Graph:
-    """The graph as it is cut and laid out for a target."""
+def ordered(found: tuple[Kernel, Plan]) -> float:
+    """Registers of a lane that a kernel lacks when its values are computed on demand, as they are from here on."""
+    kernel, plan = found
+    order_elements(kernel, plan.target)
+    return crowding(plan, kernel)
+
+
+def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
+    """The graph as it is cut and laid out for a target. `join`: with one sum for those that are added up, which have to
+    be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
+    graph = joined_sums(graph) if join else graph
     graph = at_precision(late_additions(graph, target), target)
     return sum_before_atomics(mark_parts(by_hand(graph, target)))
 

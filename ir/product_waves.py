@@ -24,17 +24,8 @@ from typing import TYPE_CHECKING, Any
 from wavedsl.ir.graph import PRODUCTS, REGIONS, Graph, Node, Region, factors
 from wavedsl.ir.mma_dims import product_dims
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.register_file import (
-    ADDRESSES,
-    VECTORS,
-    compute_room,
-    held_words,
-    staged_reads,
-    tile_bytes,
-    wave_room,
-    worked_words,
-)
-from wavedsl.ir.target import VECTOR_BYTES, Target
+from wavedsl.ir.register_file import ADDRESSES, VECTORS, held_words, staged_reads, tile_bytes, worked_words
+from wavedsl.ir.target import VECTOR_BYTES, Target, compute_room, wave_room
 
 if TYPE_CHECKING:
     from wavedsl.ir.partition import DimPlan, Partition

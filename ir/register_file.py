@@ -20,16 +20,11 @@ from wavedsl.ir.target import Target
 from wavedsl.ir.views import is_tile
 from wavedsl.ir.walks import postorder
 
-LANE_REGISTERS = 512
-"""Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
-whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
 VECTORS = 256
 """Registers that a vector instruction can name; what is beyond them on CDNA, matrix instructions alone compute in."""
 FETCHED = 48
 """Registers that operands outside of loops take which waves fetch themselves, where all of them are too many
 (`late_fetches`)."""
-COPYING = 32
-"""Registers of a copying warpgroup."""
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
 LESS_PER_WAVE = (
@@ -52,17 +47,6 @@ def _goes_by_element(n: Node) -> bool:
 def _passed_on(n: Node) -> Sequence[Node]:
     """Operands whose elements a value is made of one by one."""
     return n.inputs if n.op not in UNHELD and n.op != "read" and _goes_by_element(n) else ()
-
-
-def wave_room(target: Target, waves: int) -> int:
-    """Registers of a lane where a workgroup of `waves` waves is alone on its compute unit."""
-    return min(target.registers, LANE_REGISTERS // -(-waves // target.simds))
-
-
-def compute_room(target: Target, waves: int) -> int:
-    """The same of waves that another may copy for, which then keeps some registers of each SIMD (`Strategy`)."""
-    copying = COPYING if target.asynchronous else 0
-    return min(target.registers, (LANE_REGISTERS - copying) // -(-waves // target.simds))
 
 
 def held_words(
@@ -174,4 +158,4 @@ def tile_bytes(n: Node, tiles: Mapping[Any, int]) -> int:
     return prod(tiles[d] for d in n.dims) * n.dtype.bits // 8
 
 
-__all__ = ["compute_room", "held_words", "staged_reads", "tile_bytes", "wave_room", "worked_words"]
+__all__ = ["held_words", "staged_reads", "tile_bytes", "worked_words"]

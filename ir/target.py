@@ -16,6 +16,11 @@ from wavedsl.ir.quick_dataclass import dataclass
 
 VECTOR_BYTES = 16
 """Widest access of one lane on every target."""
+LANE_REGISTERS = 512
+"""Registers per lane that the waves of a SIMD share: 512 on CDNA (its instruction set guides), and on NVIDIA's chips,
+whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
+COPYING = 32
+"""Registers of a copying warpgroup."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,17 @@ class Target:
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""
         return self.costs[kind, bytes]
+
+
+def wave_room(target: Target, waves: int) -> int:
+    """Registers of a lane where a workgroup of `waves` waves is alone on its compute unit."""
+    return min(target.registers, LANE_REGISTERS // -(-waves // target.simds))
+
+
+def compute_room(target: Target, waves: int) -> int:
+    """The same of waves that another may copy for, which then keeps some registers of each SIMD (`Strategy`)."""
+    copying = COPYING if target.asynchronous else 0
+    return min(target.registers, (LANE_REGISTERS - copying) // -(-waves // target.simds))
 
 
 def lacking(target: Target, dtype: DType, loc: Loc | None, where: str = "") -> ConstraintError:

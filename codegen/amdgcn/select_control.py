@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.machine import Loop, Operand, Ref, copy
-from wavedsl.codegen.amdgcn.select import Selector, constant_words, lower, signed
+from wavedsl.codegen.amdgcn.select import Compare, Selector, constant_words, lower, signed
 from wavedsl.ir.kernel_ir import Op, Region, Value, counts, source_steps
 
 
@@ -81,6 +82,7 @@ def loop(s: Selector, op: Op) -> None:
     first: Any = low.const
     if counted:
         s.copy(counter, last_value - first if last_value is not None else s.scalar(low))
+    _masks_ahead(s, region)
     before = len(s.blocks) - 1
     may_skip = not (low.hi is not None and high.lo is not None and low.hi < high.lo)
     exit_label = s.label(f"{_safe(label)}_end") if may_skip else ""
@@ -125,6 +127,15 @@ def loop(s: Selector, op: Op) -> None:
     found = Loop(s.blocks[body].label, body, last, start, steps)
     found.carried = [(home, v.name) for v, home in zip(carried, homes)]
     s.loops.append(found)
+
+
+def _masks_ahead(s: Selector, region: Region) -> None:
+    """Make comparisons from outside of a loop that it needs as masks masks in front of it."""
+    for op in region.walk():
+        if op.name in roles.MASKS:
+            for v in op.args:
+                if s.values.get(v.id).__class__ is Compare:
+                    s.mask(v)
 
 
 def _both(s: Selector, again: Ref) -> None:

@@ -82,6 +82,16 @@ def test_what_the_machine_code_takes(tile: tuple[int, ...], most: int, oracle: C
     assert trip.counts.get("shuffle", 0) == 0
 
 
+def test_warpgroups_make_a_share_of_what_they_have_in_common() -> None:
+    """Two of 64 rows each have all of B's tile: each loads, widens and stores half of it."""
+    compiled = exact(kernel(wd.i4, wd.i4, GROUPS), wd.i4, wd.i4, "sm_90a", (128, 128, 256))
+    branches = [op for op in compiled.kernel_ir.body.walk() if op.name == "if" and op.attrs.get("inside")]
+    shares = [[op.name for op in x.regions[0].ops] for x in branches]
+    assert len(shares) % 2 == 0 and shares
+    for names in shares:
+        assert names.count("load.shared") == names.count("store.shared") == 4 and names.count("permute_bytes") == 16
+
+
 def test_an_instruction_that_is_asked_for_is_one_of_bytes() -> None:
     asked = kernel(wd.i4, wd.i4, WARPS, mma_type=wd.MMAType.I32_16x8x16_I8)
     compiled = exact(asked, wd.i4, wd.i4, "sm_90a", (64, 64, 64))

@@ -190,3 +190,48 @@ def test_partners_change_places_without_shared_memory(
             partner = np.arange(n) ^ mask
             assert (b == np.where(partner < n, a[:, np.minimum(partner, n - 1)], 0)).all()
             assert compiled.shared_bytes == 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_every_second_of_a_tile_s_elements(step: int, target: str) -> None:
+    """A workgroup's tile, or a trip's, has all of them: it was refused, for the dimension is spread."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 24 * 16, 1)])
+    def of_tiles(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N / step, wd.f16]):
+        x = wd.read(a)
+        first, last = (wd.extract(x, {N: (N / step, i, step)}) for i in (0, step - 1))
+        wd.write(first * 2 + last, b)
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.TilingConstraint(N, 24)])
+    def of_trips(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N / step, wd.f16]):
+        @wd.iterate(N)
+        def _():
+            x = wd.read(a)
+            first, last = (wd.extract(x, {N: (N / step, i, step)}) for i in (0, step - 1))
+            wd.write(first * 2 + last, b)
+
+    for m, n in ((8, 768), (5, 60 * step)):
+        a = np.random.default_rng(0).integers(-9, 10, (m, n)).astype(np.float16)
+        want = a[:, ::step] * 2 + a[:, step - 1 :: step]
+        for kernel in (of_tiles, of_trips):
+            b = np.zeros((m, n // step), np.float16)
+            agree(kernel, [a, b], target)
+            kernel.compile(a, b, target=target).emulate(a, b)
+            np.testing.assert_array_equal(b, want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_neighbours_that_a_lane_holds_are_taken_there(target: str) -> None:
+    """Two numbers to a byte: each element went to shared memory and came back from there."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+    def bytes_of(a: wd.Memory[M, N, wd.f16], b: wd.Memory[M, N / 2, wd.u8]):
+        code = wd.cast(wd.read(a), wd.i32) & 15
+        low, high = (wd.extract(code, {N: (N / 2, i, 2)}) for i in (0, 1))
+        wd.write(wd.cast(low | high << 4, wd.u8), b)
+
+    for m, n in ((8, 1024), (3, 70)):
+        a = np.random.default_rng(0).integers(0, 16, (m, n)).astype(np.float16)
+        compiled = agree(bytes_of, [a, np.zeros((m, n // 2), np.uint8)], target)
+        assert n % 8 or not compiled.shared_bytes

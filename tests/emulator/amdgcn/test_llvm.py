@@ -45,6 +45,18 @@ def test_buffers(launch: Launch) -> None:
     np.testing.assert_array_equal(out16, np.where(np.arange(64) < 50, want, 9))  # the descriptor ends there
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_pointers_of_one_load(target: str) -> None:
+    """Eight of them, by `s_load_dwordx16`."""
+    given, out = [numbers(np.uint32, 64, seed) for seed in range(7)], np.zeros(64, np.uint32)
+    text = (FOLDER / f"arguments.{target}.s").read_text()
+    run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=[*given, out], kernel="pointers", checks=True)
+    want = given[0]
+    for x in given[1:]:
+        want = want * np.uint32(3) + x
+    np.testing.assert_array_equal(out, want)
+
+
 def test_upper_halves(launch: Launch) -> None:
     given, out = numbers(np.uint32, 64), np.zeros(64, np.uint16)
     launch("upper_halves", given, out)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes
 from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.into_branches import sink_into_branches
 from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_ir import F32, I32, Param, vector
+from wavedsl.ir.kernel_ir import B32, F32, I32, Kernel, Param, vector
 from wavedsl.ir.kernel_verify import check
 from wavedsl.ir.linear import difference, linear
 from wavedsl.ir.pair_floats import pair_floats
@@ -209,6 +211,41 @@ def test_what_one_branch_reads_is_computed_there(taken: bool) -> None:
     assert left.count("fadd") == 1 and left.count("fmul") == 1
 
 
+@pytest.mark.parametrize(("between", "moved"), [("nothing", 2), ("other bytes", 2), ("its bytes", 1), ("barrier", 0)])
+def test_branches_of_which_waves_take_one_each_load_what_they_alone_read(between: str, moved: int) -> None:
+    """On every chip, with the arithmetic; not past what may change the bytes that are loaded (one of two here)."""
+    params = [Param("y", "pointer", dtypes.f32, 0, 8, access="write")]
+    kernel = new_kernel("k", "gfx942", waves=2, params=params, grid=(1, 1, 1))
+    kernel.shared_names.update(a=(0, 1024), b=(1024, 1024))
+    kernel.shared_bytes = 2048
+    b = Builder(kernel)
+    at = b.mul(b.add(b.mul(b.wave(), 64), b.lane()), 4)
+    b.store_shared(at, b.cvt(b.lane(), F32), bytes=4, buffer="a")
+    b.store_shared(b.add(at, 512), b.cvt(b.lane(), F32), bytes=4, buffer="a")
+    b.barrier()
+    numbers = [b.load_shared(b.xor(at, 256 * i), bytes=4, buffer="a", type=F32) for i in (1, 2)]
+    changed = [b.fmul(x, 7.0 + i) for i, x in enumerate(numbers)]
+    if between == "barrier":
+        b.barrier()
+    elif between != "nothing":
+        of = "b" if between == "other bytes" else "a"
+        b.store_shared(b.add(at, 1024 if of == "b" else 512), b.const(1.0, F32), bytes=4, buffer=of)
+    out = b.buffer(b.param(0), 512)
+    for wave, x in enumerate(changed):
+        with b.if_(b.cmp("eq", b.wave(), wave), inside=True):
+            b.store_global(out, at, x)
+    kernel = b.finish()
+    want, got = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    run(kernel, [want])
+    sink_into_branches(kernel, replace(TARGET, vendor="nvidia"))
+    run(kernel, [got])
+    assert np.array_equal(want, got) and want.any() and not check(kernel, TARGET)
+    branches = [op for op in kernel.body.ops if op.name == "if"]
+    assert [[op.name for op in x.regions[0].ops].count("fmul") for x in branches] == [1, 1]
+    inside = sum(op.name == "load.shared" for x in branches for op in x.regions[0].ops)
+    assert (inside, sum(op.name == "load.shared" for op in kernel.body.ops)) == (moved, 2 - moved)
+
+
 def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
     params = [
         Param("x", "pointer", dtypes.f32, 0, 8, access="read"),
@@ -240,6 +277,52 @@ def test_neighbours_are_added_and_multiplied_in_pairs() -> None:
     assert all(op.results[0].type.n == 2 for op in arithmetic) and len(arithmetic) == 8
     assert pair_floats(build(), make_target()).body.ops  # without packed arithmetic nothing changes
     assert all(op.results[0].type.n == 1 for op in pair_floats(build(), make_target()).body.walk() if op.name == "ffma")
+
+
+def logistic(name: str, between: bool = False) -> Kernel:
+    """y = x / (1 + exp(-x)) of four numbers a lane, one after the other; `between`: each is read from what the one
+    before has written."""
+    kinds = {"x": "readwrite", "y": "write"}
+    kernel = new_kernel(
+        name, "gfx942", grid=(1, 1, 1),
+        params=[Param(n, "pointer", dtypes.f32, 8 * i, 8, access=a) for i, (n, a) in enumerate(kinds.items())],
+    )  # fmt: skip
+    b = Builder(kernel)
+    at = b.mul(b.lane(), 16)
+    x = b.buffer(b.param(0), 1024)
+    four = b.bitcast(b.load_global(x, at, bytes=16), vector(4, "f32"))
+    out = []
+    for i in range(4):
+        v = b.slice(four, i)
+        e = b.exp2(b.fmul(v, b.const(-1.4426950408889634, F32)))
+        out.append(b.fmul(v, b.emit("rcp", [b.fadd(e, b.const(1.0, F32))])))
+        if between:
+            b.store_global(x, at, b.bitcast(out[-1], B32), bytes=4)
+            four = b.bitcast(b.load_global(x, at, bytes=16), vector(4, "f32"))
+    b.store_global(b.buffer(b.param(1), 1024), at, b.vec(*out))
+    return b.finish()
+
+
+def test_functions_that_are_written_element_by_element_are_paired() -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, 256).astype(np.float32)
+    want, got = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    run(logistic("k"), [x, want])
+    paired = pair_floats(logistic("k"), TARGET)
+    assert not check(paired, TARGET)
+    run(paired, [x, got])
+    assert np.array_equal(want, got)
+    arithmetic = [op.results[0].type.n for op in paired.body.walk() if op.name in ("fmul", "exp2", "fadd", "rcp")]
+    assert arithmetic == [2] * 10
+
+
+def test_what_an_effect_stands_between_is_not_paired() -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, 256).astype(np.float32)
+    own, other, want, got = x.copy(), x.copy(), np.zeros(256, np.float32), np.zeros(256, np.float32)
+    run(logistic("k", True), [own, want])
+    paired = pair_floats(logistic("k", True), TARGET)
+    assert not check(paired, TARGET)
+    run(paired, [other, got])
+    assert np.array_equal(want, got) and np.array_equal(own, other)
 
 
 def test_selections_keep_neighbours_side_by_side() -> None:

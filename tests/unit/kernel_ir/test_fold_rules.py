@@ -98,6 +98,10 @@ def random_constant(rng, bits):
     return as_signed(v if rng.random() < 0.7 else -v, bits)
 
 
+HOWS = ("h", "g")
+"""Names of comparisons in patterns."""
+
+
 def random_leaf(b, rng, index, t, bits):
     """A parameter with random facts, and samples that obey them."""
     kind = rng.randrange(4)
@@ -164,7 +168,7 @@ def attempt(rule, form, rng, bits):
     values, numbers, inputs = {}, {}, {}
     index = 0
     for name, kind in types.items():
-        if name == "h":
+        if name in HOWS:
             continue
         if name in fold_compile.CONSTANT_NAMES:
             if kind == "pred":
@@ -196,8 +200,9 @@ def attempt(rule, form, rng, bits):
             values[name], inputs[index] = random_leaf(b, rng, index, t, bits)
             numbers[name] = inputs[index]
             index += 1
-    if "cmp(h" in rule.pattern:
-        numbers["h"] = values["h"] = rng.choice(sorted(NEGATED))
+    for name in HOWS:
+        if f"cmp({name}" in rule.pattern:
+            numbers[name] = values[name] = rng.choice(sorted(NEGATED))
     if rule.name in ("cut zero-extended", "cut sign-extended", "extend positive"):
         pytest.fail("width rules have their own test")
     how = root_op(rule) == "cmp"

@@ -19,8 +19,8 @@ M, N = wd.symbols("M N")
 
 
 def kernel(parts: str) -> Kernel:
-    """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `|`: a barrier; `c`: a wait for copies;
-    `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
+    """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `A`: an asynchronous copy to b; `c`: a
+    wait for copies; `|`: a barrier; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
     b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
     b.kernel.shared_bytes = 8192
@@ -49,6 +49,9 @@ def kernel(parts: str) -> Kernel:
                 b.barrier()
             elif part == "c":
                 b.copy_wait(0)
+            elif part == "A":
+                source = b.buffer(b.param(0), 4096)
+                b.copy_async(source, at, places["b"], bytes=4, buffer="b")
             elif part == "f":
                 b.fence()
             elif part in "wW":
@@ -71,7 +74,8 @@ def barriers(k: Kernel) -> int:
     ("w||r", 1), ("w|W|r", 1), ("r|R", 0), ("w|r|", 1),
     ("(|w|r)", 2), ("|(w|r)", 1), ("(|r)w", 1),  # round the back edge, behind the loop
     ("w[|]r", 1), ("w|[r]", 1), ("w[R]|r", 1), ("[w]|r", 1), ("[|w|]r", 1), ("w|[R]", 0),
-    ("c|r", 1), ("w|c", 1), ("c|", 0), ("|f|w", 1),
+    ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 1),
+    ("w|Ac", 0), ("Ac|r", 0), ("A|c|R", 2),  # what a wait brings is what copies write, wherever they began
 ])  # fmt: skip
 def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
     k = kernel(parts)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from wavedsl.ir.constraints import resolve_constraints
 from wavedsl.ir.partition import Partition, cut, cuts
-from wavedsl.ir.register_file import FETCHED, compute_room, held_words, wave_room
+from wavedsl.ir.register_file import FETCHED, held_words
+from wavedsl.ir.target import compute_room, wave_room
 
 import wavedsl as wd
 from wavedsl.targets import get_target
