@@ -9,7 +9,8 @@ unit.
 Operands that a loop does not change are stored in front of it, in one slot, and take no registers inside.
 
 Invariant: every element is stored once. Waves that have the same tile share the stores out, each in a branch of its
-own, so that each computes its share alone.
+own, so that each computes its share alone; not where two are made of the same elements, which are then held until both
+are stored (ptxas spills 636 bytes in 128 x 256 x 32 of 3xtf32).
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def store_step(low: Lowering, n: Node) -> Step:
         slot = low.slot_bytes(n, context)
         per, size = per_register(n.dtype), made.loads.bytes
 
-        def store(g: int) -> None:
+        def store(g: int, mask: Value) -> None:
             group = made.groups[g]
             words = []
             for first in range(0, len(group), per):
@@ -192,21 +193,37 @@ def store_step(low: Lowering, n: Node) -> Step:
                     word = b.round_tf32(b.bitcast(word, F32))
                 words.append(word if word.type is B32 else b.bitcast(word, B32))
             data = b.vec(*words) if len(words) > 1 else words[0]
-            b.store_shared(fragments.address(g, slot), data, bytes=size, mask=stores, buffer=made.name)
+            b.store_shared(fragments.address(g, slot), data, bytes=size, mask=mask, buffer=made.name)
 
-        if len(shares) == 1:
+        if len(shares) == 1 or not _made_alone(low, n):
             for g in range(len(made.groups)):
-                store(g)
-        else:
-            for i, own in enumerate(shares):
-                with b.if_(own, inside=True) as branch:
-                    for g in range(i, len(made.groups), len(shares)):
-                        store(g)
-                    branch.yield_()
+                store(g, b.pand(stores, shares[g % len(shares)]))
+            return
+        for i, own in enumerate(shares):
+            with b.if_(own, inside=True) as branch:
+                for g in range(i, len(made.groups), len(shares)):
+                    store(g, stores)
+                branch.yield_()
 
     resources, latency = low.memory_cost("store.shared", made.loads.bytes)
     resources = tuple((unit, clocks * len(made.groups)) for unit, clocks in resources)
     return Step(f"store {made.name}", "swrite", resources, latency, low.keys(n), (), emit, made.name, n.loc)
+
+
+def _made_alone(low: Lowering, n: Node) -> bool:
+    """Whether nothing that an operand is made of is in another one that waves store."""
+    others = [made.node for made in low.made.values() if made.node is not n]
+    return _made_of(n).isdisjoint(x for other in others for x in _made_of(other))
+
+
+def _made_of(n: Node) -> set[int]:
+    """What a value is made of, back to what is read: numbers of nodes."""
+    todo, seen = [n], {n.id}
+    while todo:
+        more = {x.id: x for x in todo.pop().inputs if x.id not in seen}
+        seen |= more.keys()
+        todo += [x for x in more.values() if x.op != "read"]
+    return seen
 
 
 def _store_panels(low: Lowering, made: MadeTile, form: PanelForm, value: Fragment, slot: Any) -> None:
