@@ -111,7 +111,7 @@ class Partition:
 
 
 def default_waves(
-    tiles: dict[Any, int], multiples: dict[Any, int], wanted: int, fixed: dict[Any, int],
+    tiles: dict[Any, int], multiples: Mapping[Any, int], wanted: int, fixed: dict[Any, int],
     rows: frozenset[Any] = frozenset(), parts: Mapping[Any, int] | None = None,
 ) -> dict[Any, int]:  # fmt: skip
     """Divide workgroup tiles over about `wanted` waves: halve the dimension with the most atoms until enough, and where
