@@ -144,7 +144,8 @@ def loop_limit(compiled: Any) -> int:
     """Most instructions that are not matrix instructions, per step of a pipelined loop.
 
     Every fragment is read once and every element of the tiles copied once; a wait for every four of these accesses;
-    and per step the ten instructions that `ir/unroll_rule.py` calls a loop's own, barriers among them. Within `SLACK`.
+    and per step the ten instructions that `ir/schedule/unroll_rule.py` calls a loop's own, barriers among them. Within
+    `SLACK`.
     """
     loop = compiled.resources.loops[0]
     classes = loop.instructions

@@ -83,7 +83,7 @@ from kernel import *
 target, preload = sys.argv[1], sys.argv[2] == "1"
 size = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
 if preload:  # what `import` costs is a number of its own
-    import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.graph_verify
+    import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.dataflow.graph_verify
     if target.startswith("gfx"):
         import wavedsl.codegen.amdgcn.emit
     else:
@@ -106,7 +106,7 @@ import attention
 import wavedsl as wd
 from attention import B, D, E, G, H, M, N
 if preload:
-    import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.graph_verify
+    import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.dataflow.graph_verify
     if target.startswith("gfx"):
         import wavedsl.codegen.amdgcn.emit
     else:

@@ -30,8 +30,8 @@ import numpy as np
 import record
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.runtime.emulator import run
-from wavedsl.runtime.emulator.amdgcn_text import Program, parse
-from wavedsl.runtime.emulator.cycle_blocks import basic_blocks, clocks_per_trip
+from wavedsl.runtime.emulator.amdgcn.cycle_blocks import basic_blocks, clocks_per_trip
+from wavedsl.runtime.emulator.amdgcn.text import Program, parse
 from wavedsl.runtime.emulator.cycle_chips import CHIPS
 from wavedsl.runtime.emulator.cycle_queue import Launch
 
@@ -311,7 +311,7 @@ Predicted for our text at the peak clock; published for hand-tuned kernels at wh
 def error_text(target: str) -> str:
     """The errors in one line, to stand beside a prediction."""
     if target.startswith("sm_"):
-        from wavedsl.runtime.emulator import warp_error
+        from wavedsl.runtime.emulator.ptx import warp_error
 
         return warp_error.error_text()
     blocks = "; ".join(f"{{kind}}: median {{m}}, 80 % in {{a}} to {{b}}" for kind, (_, a, m, b) in MCA.items())

@@ -1,6 +1,6 @@
-"""Where the constants of f64 functions come from: prints the tables of `ir/f64_constants.py`.
+"""Where the constants of f64 functions come from: prints the tables of `ir/functions/f64_constants.py`.
 
-    python benchmarks/f64_coefficients.py > ir/f64_constants.py
+    python benchmarks/f64_coefficients.py > ir/functions/f64_constants.py
 
 A polynomial goes through the function at Chebyshev's nodes of its interval, which is within a small factor of the
 least largest error. Its coefficients are rounded to f64 from the constant up, and what each rounding changes is put
@@ -171,7 +171,7 @@ def tables() -> list[tuple[str, str, object]]:
 
 def source() -> str:
     """The file's text."""
-    lines = ['"""Constants of f64 functions (`ir/lower_f64.py`). Made by `benchmarks/f64_coefficients.py`."""', ""]
+    lines = ['"""Constants of f64 functions (`lower_f64.py`). Made by `benchmarks/f64_coefficients.py`."""', ""]
     for name, what, value in tables():
         if isinstance(value, tuple) and len(value) > 3:
             lines += [f"{name} = (", *(f"    {v!r}," for v in value), ")"]

@@ -27,7 +27,7 @@ import record
 import units
 from rate_probes import FILL, PROBES, Probe
 from wavedsl.runtime import devices
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 from wavedsl.analysis.played_warps import sm_of
 from wavedsl.analysis.roofline import product_named

@@ -226,7 +226,7 @@ def blank(count: int) -> np.ndarray:
 
 
 def by_emulator(text: str, data: np.ndarray, count: int) -> np.ndarray:
-    from wavedsl.runtime.emulator.ptx import run_ptx
+    from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
     out = blank(count)
     run_ptx(text, target=TARGET, grid=(1,), block=(LANES,), args=[data.copy(), out], checks=False)

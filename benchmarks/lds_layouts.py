@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import record
 from wavedsl.codegen.amdgcn import get_target
-from wavedsl.ir.bank_cycles import _served
+from wavedsl.ir.layouts.bank_cycles import _served
 
 from wavedsl.reports import table
 

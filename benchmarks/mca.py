@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from wavedsl.runtime.emulator.amdgcn_text import Program
+from wavedsl.runtime.emulator.amdgcn.text import Program
 
 TURN = 4
 _CONTROL = ("branch", "endpgm", "setpc", "call", "trap")

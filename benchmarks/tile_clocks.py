@@ -29,7 +29,7 @@ import gemm_kernels as kernels
 import numpy as np
 import record
 from wavedsl.codegen.amdgcn.target import resident_groups
-from wavedsl.ir import copy_ways
+from wavedsl.ir.addresses import copy_ways
 from wavedsl.runtime.emulator.cycle_queue import Launch
 
 import wavedsl as wd

@@ -50,8 +50,8 @@ from gemm_kernels import Config, Form
 from problems import COLUMNS, ROWS, UNWRITTEN, Problem, empty, normal, wide
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.runtime.emulator import run
-from wavedsl.runtime.emulator.amdgcn_text import Program, parse
-from wavedsl.runtime.emulator.cycle_blocks import loops
+from wavedsl.runtime.emulator.amdgcn.cycle_blocks import loops
+from wavedsl.runtime.emulator.amdgcn.text import Program, parse
 from wavedsl.runtime.emulator.cycle_queue import Launch
 from wavedsl.runtime.on_emulator import sample
 

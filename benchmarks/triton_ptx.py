@@ -35,8 +35,8 @@ from unittest import mock
 import ml_dtypes
 import numpy as np
 from wavedsl.ir.errors import ToolchainError
-from wavedsl.runtime.emulator import ptx_cost
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx import cost as ptx_cost
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 from wavedsl.runtime.on_emulator import sample
 from wavedsl.runtime.tensor_map import TensorMap
 

@@ -5,7 +5,7 @@
 bf16 GEMMs of N x N x N on H100 SXM: the TFLOP/s that the replay predicts for our text, in the best of a few tiles,
 beside the best that others measured with their kernels. The texts are not those that were measured, and boards do not
 keep the clock that the replay takes, so this bounds its error only loosely. `--update` writes the ratios to
-`runtime/emulator/warp_error.py`, which the command line prints beside predictions, with those of `model_error.py`.
+`runtime/emulator/ptx/warp_error.py`, which the command line prints beside predictions, with those of `model_error.py`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def main() -> int:
         for (product, _), ratio in best.items():
             products.setdefault(product, []).append(ratio)
         found = ", ".join(f'"{product}": {min(x), max(x)}' for product, x in products.items())
-        path = ROOT / "runtime" / "emulator" / "warp_error.py"
+        path = ROOT / "runtime" / "emulator" / "ptx/warp_error.py"
         written = _ERROR_FILE.format(published="{" + found + "}", measured=repr(against_measured()).replace("'", '"'))
         path.write_text(written, encoding="utf-8")
     parts = [{"table": "published", **row} for row in published] + [{"table": "sensitivity", **row} for row in changed]

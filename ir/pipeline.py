@@ -1,32 +1,32 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
-    share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)      split_choice.py
-    join      sums along one dimension that are added up                             joined_sums.py
-    late      products from zero are added in the next trip                           late_additions.py
-    precision products of f32 as those of tf32, where that was asked for                       precision.py
-    part      sums along what workgroups share, which atomics add to memory                     partial_sums.py
-    join      elements that atomics send to one place                                 sum_before_atomics.py
-    plan      ways to cut and to lay out, best first                                              plans.py
-      apart     reads that are used in two ways: a read for each             read_apart.py, numbers_apart.py
-      cut       constraints → how each dimension is spread over workgroups, waves and trips      partition.py
-      share     waves share more where registers lack           row_waves.py, product_waves.py, register_file.py
-      fence     where one of the waves that hold elements writes them back                     write_back.py
-      infer     which lane and register holds which element of every value                       infer.py
-    lower     the kernel, then the steps of every region                        lower.py, lower_regions.py, steps.py
-      more      again, for more waves, where its values are more than registers          pressure.py, partition.py
-      place     which reads go through shared memory, their places and copies              plan_reads.py, staging.py
-      schedule  software pipeline of a loop body, its barriers; kernel IR of it      plan_body.py, emit_loop.py
-    clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)    kernel_passes.py
-    merge     carried integers that are always equal (slots of rings in step)                merge_carried.py
-    split     trips on which masks hold for every lane get a loop without masks                   split_loops.py
-    unroll    ring slots become immediates                                        unroll_rule.py, unroll.py
-    stores    copies to shared memory that nobody reads                                           dead_stores.py
-    pair      f32 arithmetic on neighbouring registers                                            pair_floats.py
-    reduce    linear addresses become carried sums                                                strength_reduce.py
-    branch    what one branch alone reads is computed there                                       into_branches.py
-    order     where registers lack, values are computed as they are asked for                      element_order.py
-    sink      conditions move down to their readers                                               sink.py
-    barriers  those that no two accesses to shared memory need                                    needless_barriers.py
+    share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)   grid/split_choice.py
+    join      sums along one dimension that are added up                                       dataflow/joined_sums.py
+    late      products from zero are added in the next trip                                 dataflow/late_additions.py
+    precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
+    part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
+    join      elements that atomics send to one place                                   dataflow/sum_before_atomics.py
+    plan      ways to cut and to lay out, best first                                                inference/plans.py
+      apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
+      cut       constraints → how each dimension is spread over workgroups, waves and trips          cuts/partition.py
+      share     waves share more where registers lack  cuts/row_waves.py, cuts/product_waves.py, cuts/register_file.py
+      fence     where one of the waves that hold elements writes them back                     inference/write_back.py
+      infer     which lane and register holds which element of every value                          inference/infer.py
+    lower     the kernel, then the steps of every region  lower_kernel.py, regions/lower_regions.py, schedule/steps.py
+      more      again, for more waves, where its values are more than registers  kernel/pressure.py, cuts/partition.py
+      place     which reads go through shared memory, their places and copies  staging/plan_reads.py, staging/staging.py
+      schedule  software pipeline of a loop body, barriers; its kernel IR  schedule/plan_body.py, regions/emit_loop.py
+    clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)  kernel/kernel_passes.py
+    merge     carried integers that are always equal (slots of rings in step)                  kernel/merge_carried.py
+    split     trips on which masks hold for every lane get a loop without masks                  kernel/split_loops.py
+    unroll    ring slots become immediates                                   schedule/unroll_rule.py, kernel/unroll.py
+    stores    copies to shared memory that nobody reads                                          kernel/dead_stores.py
+    pair      f32 arithmetic on neighbouring registers                                           kernel/pair_floats.py
+    reduce    linear addresses become carried sums                                           kernel/strength_reduce.py
+    branch    what one branch alone reads is computed there                                    kernel/into_branches.py
+    order     where registers lack, values are computed as they are asked for                  kernel/element_order.py
+    sink      conditions move down to their readers                                                     kernel/sink.py
+    barriers  those that no two accesses to shared memory need                             kernel/needless_barriers.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -42,19 +42,21 @@ from typing import Any
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.column_pairs import contiguous_rows
-from wavedsl.ir.decisions import problems
-from wavedsl.ir.element_order import order_elements
+from wavedsl.ir.cuts.partial_sums import mark_parts
+from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
+from wavedsl.ir.dataflow.joined_sums import joined_sums
+from wavedsl.ir.dataflow.late_additions import late_additions
+from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
+from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
-from wavedsl.ir.graph import PRODUCTS, Graph
-from wavedsl.ir.joined_sums import joined_sums
-from wavedsl.ir.kernel_ir import Kernel, Param
-from wavedsl.ir.late_additions import late_additions
-from wavedsl.ir.lower import lower
-from wavedsl.ir.own_trips import InStep
-from wavedsl.ir.partial_sums import mark_parts
-from wavedsl.ir.partition import Partition
-from wavedsl.ir.passes import (
+from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
+from wavedsl.ir.inference.precision import at_precision
+from wavedsl.ir.inference.retile import finer, fitting, lighter
+from wavedsl.ir.inference.spared_reads import next_spared
+from wavedsl.ir.kernel.element_order import order_elements
+from wavedsl.ir.kernel.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel.passes import (
     DEAD_CODE,
     DEAD_STORES,
     INTO_BRANCHES,
@@ -69,15 +71,13 @@ from wavedsl.ir.passes import (
     unroll_pass,
     verifying,
 )
-from wavedsl.ir.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
-from wavedsl.ir.precision import at_precision
-from wavedsl.ir.pressure import pressure
-from wavedsl.ir.retile import finer, fitting, lighter
-from wavedsl.ir.spared_reads import next_spared
-from wavedsl.ir.sum_before_atomics import sum_before_atomics
+from wavedsl.ir.kernel.pressure import pressure
+from wavedsl.ir.layouts.column_pairs import contiguous_rows
+from wavedsl.ir.lower_kernel import lower
+from wavedsl.ir.regions.decisions import problems
+from wavedsl.ir.regions.own_trips import InStep
+from wavedsl.ir.schedule.unroll_rule import ring_factor
 from wavedsl.ir.target import Target, wave_room
-from wavedsl.ir.unroll_rule import ring_factor
-from wavedsl.ir.wider_operands import by_hand
 
 
 def build_kernel(
@@ -255,6 +255,6 @@ def check_apart(graph: Graph, kernel: Kernel) -> None:
 
 def text(kernel: Kernel) -> str:
     """Kernel IR as a listing."""
-    from wavedsl.ir.kernel_text import text
+    from wavedsl.ir.kernel.kernel_text import text
 
     return text(kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from wavedsl.ir.device_log import SOURCE, Failure, clear, read_log
+from wavedsl.ir.dataflow.device_log import SOURCE, Failure, clear, read_log
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.prepare import Call, Launchable
 

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.kernel_ir import Param, TensorBoxes
+from wavedsl.ir.kernel.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime import arrays, cuda, dlpack, in_flight, run_time_extents, streams, tensor_guard

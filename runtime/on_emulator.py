@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.device_log import SOURCE, clear
+from wavedsl.ir.dataflow.device_log import SOURCE, clear
 from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.runtime.arrays import ArrayRef, covering_bytes, view
 from wavedsl.runtime.device_log import log_of, speak

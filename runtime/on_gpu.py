@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.device_log import SOURCE
+from wavedsl.ir.dataflow.device_log import SOURCE
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime import arrays, devices, in_flight, streams
 from wavedsl.runtime.arrays import ArrayRef, covering_bytes, view

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wavedsl.ir.kernel_ir import Param, TensorBoxes
+from wavedsl.ir.kernel.kernel_ir import Param, TensorBoxes
 from wavedsl.runtime import arrays
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.devices import Driver

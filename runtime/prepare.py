@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import sympy
 from wavedsl.ir.array_info import NEAR
-from wavedsl.ir.device_log import SOURCE, Site, new_log
+from wavedsl.ir.dataflow.device_log import SOURCE, Site, new_log
 from wavedsl.ir.errors import LaunchError
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate, solve

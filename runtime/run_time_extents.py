@@ -20,7 +20,7 @@ from typing import Any
 
 import sympy
 from wavedsl.ir.array_info import NEAR
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.arrays import ArrayRef
 from wavedsl.runtime.prepare import largest_grid

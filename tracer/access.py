@@ -12,9 +12,9 @@ from typing import Any
 import sympy
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.cache_hints import CACHE_HINTS
+from wavedsl.ir.dataflow.graph import Argument, Node
+from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Argument, Node
-from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, is_whole, names, normalise

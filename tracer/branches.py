@@ -12,10 +12,10 @@ from types import FunctionType
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.graph import REGIONS, Node, Region, ValueType
+from wavedsl.ir.dataflow.ops import ROWS, require_single
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import REGIONS, Node, Region, ValueType
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS, require_single
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import names
 from wavedsl.tracer.builder import Builder

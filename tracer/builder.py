@@ -14,12 +14,12 @@ from typing import Any
 
 import sympy
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.graph import Argument, Graph, Node, Region, ValueType
+from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
+from wavedsl.ir.dataflow.ops import FAST, ROWS
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError, WaveError
-from wavedsl.ir.graph import Argument, Graph, Node, Region, ValueType
-from wavedsl.ir.graph import Mapping as ResolvedMapping
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import FAST, ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer.annotations import Namespace, RegisterType, suggest

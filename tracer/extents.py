@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Node
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.symbols import is_whole
 from wavedsl.tracer.operands import python_number

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.loc import Loc
 from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.proxy import Value

@@ -9,9 +9,9 @@ from types import FunctionType
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.constraints import TilingConstraint
+from wavedsl.ir.dataflow.constraints import TilingConstraint
+from wavedsl.ir.dataflow.graph import Node, Region, ValueType
 from wavedsl.ir.errors import ConstraintError, TraceError
-from wavedsl.ir.graph import Node, Region, ValueType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import definition, parameter
 from wavedsl.ir.symbols import names

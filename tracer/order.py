@@ -21,10 +21,10 @@ from dataclasses import field
 from typing import Any
 
 import sympy
-from wavedsl.ir.graph import Mapping as ResolvedMapping
-from wavedsl.ir.graph import Node, Region
+from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
+from wavedsl.ir.dataflow.graph import Node, Region
+from wavedsl.ir.dataflow.same_values import meaning
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.same_values import meaning
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 NUMBER = "number"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import sympy
+from wavedsl.ir.dataflow.graph import Argument, Node
+from wavedsl.ir.dataflow.ops import OPERATORS, ROWS
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Argument, Node
-from wavedsl.ir.ops import OPERATORS, ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import names
 from wavedsl.tracer import advice

@@ -7,8 +7,8 @@ from typing import Any
 
 import sympy
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.graph import Argument, Graph, Region
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Argument, Graph, Region
 from wavedsl.ir.source import definition, parameter
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.tracer.annotations import MemoryType, Namespace

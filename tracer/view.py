@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.graph import Argument, Node
+from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Argument, Node
-from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise, scale_of
 from wavedsl.tracer.mapping import IndexMapping

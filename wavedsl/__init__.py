@@ -20,6 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.constraints import HardwareConstraint, MMAType, TilingConstraint, WaveConstraint, WorkgroupConstraint
+from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import (
     DType,
     bf16,
@@ -57,7 +58,6 @@ from wavedsl.ir.errors import (
     TraceError,
     WaveError,
 )
-from wavedsl.ir.graph import Graph
 from wavedsl.ir.symbols import sym, symbols
 from wavedsl.kernel_object import Kernel, wave
 from wavedsl.language import (

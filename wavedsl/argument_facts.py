@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir.array_info import EMPTY, NEAR, ArrayInfo
-from wavedsl.ir.device_log import SOURCE, log_sites
+from wavedsl.ir.dataflow.device_log import SOURCE, log_sites
+from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import ConstraintError, LaunchError
-from wavedsl.ir.graph import Graph
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.ir.symbols import DYNAMIC, evaluate, with_numbers
 
 

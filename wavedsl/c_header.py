@@ -18,10 +18,10 @@ import sympy
 from wavedsl.codegen.ptx.turns import taking_turns
 from wavedsl.compiled_kernel import CompiledKernel
 from wavedsl.ir.array_info import NEAR
-from wavedsl.ir.device_log import SOURCE
+from wavedsl.ir.dataflow.device_log import SOURCE
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import LaunchError, ToolchainError
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.parameters import FOUR, MAP_ALIGN, STRIDE
 from wavedsl.runtime.prepare import ADDRESS_BITS, check_grid, largest_grid

@@ -304,7 +304,7 @@ def _write_timeline(report: Any, path: Path) -> None:
 
 def _inspect(options: Any) -> int:
     from wavedsl import registers
-    from wavedsl.ir.kernel_text import text
+    from wavedsl.ir.kernel.kernel_text import text
     from wavedsl.reports import loop_cycles_text, resources_text, schedule_text
 
     def register_view(view: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 
 import wavedsl
 from wavedsl.ir import trail
+from wavedsl.ir.dataflow.graph import Graph, Node, node_text
 from wavedsl.ir.errors import LaunchError
-from wavedsl.ir.graph import Graph, Node, node_text
 from wavedsl.runtime import cache
 
 _FILE = "kernel.json"

@@ -13,19 +13,19 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wavedsl.ir.device_log import Site
+from wavedsl.ir.dataflow.device_log import Site
+from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import LaunchError
-from wavedsl.ir.graph import Graph
-from wavedsl.ir.kernel_ir import Kernel as KernelIR
-from wavedsl.ir.kernel_ir import Param, TensorBoxes
+from wavedsl.ir.kernel.kernel_ir import Kernel as KernelIR
+from wavedsl.ir.kernel.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 from wavedsl.targets import get_target
 
 if TYPE_CHECKING:
-    from wavedsl.ir.decisions import Decisions
+    from wavedsl.ir.regions.decisions import Decisions
 
 
 @dataclass(eq=False)

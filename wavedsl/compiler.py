@@ -18,17 +18,17 @@ from wavedsl.compiled_kernel import CompiledKernel, assembler
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.device_log import log_sites
-from wavedsl.ir.empty_loops import asked_of_the_rest, without_empty_loops, without_unused
+from wavedsl.ir.dataflow.device_log import log_sites
+from wavedsl.ir.dataflow.empty_loops import asked_of_the_rest, without_empty_loops, without_unused
+from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.split_k import Split
 from wavedsl.ir.errors import ConstraintError, NotHandedOut, TraceError, WaveError
-from wavedsl.ir.graph import PRODUCTS, Graph
-from wavedsl.ir.kernel_ir import Kernel as KernelIR
+from wavedsl.ir.grid.split_choice import chosen_split, whole
+from wavedsl.ir.kernel.kernel_ir import Kernel as KernelIR
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.ops import ROWS
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
-from wavedsl.ir.split_choice import chosen_split, whole
-from wavedsl.ir.split_k import Split
 from wavedsl.ir.symbols import DYNAMIC, evaluate, with_numbers
 from wavedsl.ir.target import Target, lacking
 from wavedsl.kernel_object import check_dynamic
@@ -36,7 +36,7 @@ from wavedsl.schedule import Schedule
 from wavedsl.targets import get_target, reference_product
 
 if TYPE_CHECKING:
-    from wavedsl.ir.plan_misfit import Ways
+    from wavedsl.ir.regions.plan_misfit import Ways
 
 
 def compile_kernel(
@@ -179,7 +179,7 @@ def ways_of(asked: Request) -> Ways | None:
     """The ways to cut and to lay out what is asked for, which say what of a schedule they cannot have
     (`Ways.misfit`); None where the compiler has another graph to fall back on. Raises WaveErrors as `compile` does."""
     from wavedsl.ir.pipeline import prepared
-    from wavedsl.ir.plan_misfit import Ways
+    from wavedsl.ir.regions.plan_misfit import Ways
 
     found = asked.split()
     choices = asked.choices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wavedsl.ir.constraints import HardwareConstraint, TilingConstraint, WaveConstraint, WorkgroupConstraint
+from wavedsl.ir.dataflow.constraints import HardwareConstraint, TilingConstraint, WaveConstraint, WorkgroupConstraint
 from wavedsl.ir.mma_type import MMAType
 
 __all__ = ["HardwareConstraint", "MMAType", "TilingConstraint", "WaveConstraint", "WorkgroupConstraint"]

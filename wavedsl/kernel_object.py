@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import sympy
 
 from wavedsl.binding import Binding, Parameter, bind, bind_arguments, check_subs
-from wavedsl.ir.constraints import Constraint, check_constraints, index_dims
+from wavedsl.ir.dataflow.constraints import Constraint, check_constraints, index_dims
+from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError, WaveError
-from wavedsl.ir.graph import Graph
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
@@ -186,7 +186,7 @@ class Kernel:
 
     def trace_afresh(self, subs: Mapping[Any, Any]) -> Graph:
         """A new graph under complete bindings `subs`, for passes that change it."""
-        from wavedsl.ir.graph_verify import verify_graph
+        from wavedsl.ir.dataflow.graph_verify import verify_graph
         from wavedsl.tracer.trace import trace
 
         graph = trace(
@@ -250,7 +250,7 @@ class Kernel:
         `float64` computes every float in f64 without rounding, for references; float arguments may then be f64 arrays.
         Raises LaunchError for arguments that do not fit, TraceError and ConstraintError as `trace`.
         """
-        from wavedsl.ir.evaluate import evaluate
+        from wavedsl.ir.evaluator.evaluate import evaluate
 
         arguments = self.bind_arguments(args, kwargs)
         bound = self.binding(arguments, subs, dynamic=(), float64=float64)

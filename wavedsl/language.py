@@ -1,6 +1,6 @@
 """The operations of the language, as functions to call inside a kernel.
 
-Each records one node of the row of the same name in `ir/ops.py` (elementwise ones are made from the row, docstring
+Each records one node of the row of the same name in `ops.py` (elementwise ones are made from the row, docstring
 included) and gives a traced value. All raise TraceError at the user's line for operands they cannot take, and when
 called outside of a kernel.
 """
@@ -16,10 +16,10 @@ import numpy as np
 import sympy
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
-from wavedsl.ir.graph import Node
-from wavedsl.ir.ops import ROWS
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim
 from wavedsl.tracer import access, branches, loops

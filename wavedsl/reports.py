@@ -71,9 +71,9 @@ def _sizes(sizes: Sequence[Any]) -> str:
 
 def schedule_text(kernel_ir: Any) -> str:
     """The software pipeline of each loop as a table of cycles; what else the compiler chose above it."""
-    from wavedsl.ir.cycle_table import cycle_table
-    from wavedsl.ir.modulo import ModuloSchedule
-    from wavedsl.ir.schedule_bounds import SchedNode, resource_mii
+    from wavedsl.ir.schedule.cycle_table import cycle_table
+    from wavedsl.ir.schedule.modulo import ModuloSchedule
+    from wavedsl.ir.schedule.schedule_bounds import SchedNode, resource_mii
 
     notes = kernel_ir.notes.get("lowering")
     if notes is None:
@@ -152,9 +152,9 @@ def model_text(report: Any, target: str) -> str:
 
 def waits_text(timing: Any, asm: str, target: str) -> str:
     """Where the waves of the modelled compute unit waited longest, line by line of the text."""
-    from wavedsl.runtime.emulator.amdgcn_text import parse
+    from wavedsl.runtime.emulator.amdgcn.text import parse
     from wavedsl.runtime.emulator.cycle_queue import longest_waits
-    from wavedsl.runtime.emulator.ptx import instructions
+    from wavedsl.runtime.emulator.ptx.emulator import instructions
 
     if target.startswith("gfx"):
         lines = [(line.number, line.text) for line in parse(asm, target).lines]
@@ -169,8 +169,8 @@ def loop_cycles_text(compiled: Any) -> str:
     if not compiled.target.startswith("gfx"):
         return "the clocks of PTX are ptxas' choice: nothing is modelled before it runs"
     from wavedsl.codegen.amdgcn.target import resident_groups
-    from wavedsl.runtime.emulator.amdgcn_text import parse
-    from wavedsl.runtime.emulator.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
+    from wavedsl.runtime.emulator.amdgcn.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
+    from wavedsl.runtime.emulator.amdgcn.text import parse
     from wavedsl.runtime.emulator.cycle_error import error_text
 
     program = parse(compiled.asm, compiled.target)

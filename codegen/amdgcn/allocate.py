@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from wavedsl.codegen.amdgcn.liveness import Liveness, runs
 from wavedsl.codegen.amdgcn.machine import FILE_BASE, S_BASE, VCC, Program, Ref, Reg
+from wavedsl.ir.cuts.register_file import LESS_PER_WAVE
 from wavedsl.ir.errors import RegisterPressureError
-from wavedsl.ir.register_file import LESS_PER_WAVE
 
 MAX_BUNDLE = {"v": 128, "a": 256, "s": 16}
 """Widest bundle that coalescing may make: wider ones are hard to place."""

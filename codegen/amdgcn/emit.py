@@ -35,7 +35,7 @@ from wavedsl.codegen.amdgcn.waits import insert_waits
 from wavedsl.codegen.amdgcn.waits_check import check_waits
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.kernel.kernel_ir import Kernel
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 

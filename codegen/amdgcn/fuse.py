@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern, halves_agree
 from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, SCALAR_FIELD
-from wavedsl.ir.kernel_ir import F32, I32, Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import F32, I32, Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
 
 _FULL = 0xFFFFFFFF

@@ -8,7 +8,7 @@ value of lane l ^ 4 is that of lane l ^ 7, and that is a pattern (a half row mir
 
 from __future__ import annotations
 
-from wavedsl.ir.kernel_ir import ROWS, Op, Value
+from wavedsl.ir.kernel.kernel_ir import ROWS, Op, Value
 
 _ROWS_OF_16 = {7: "row_half_mirror", 8: "row_ror:8", 15: "row_mirror"}
 _QUAD = {1: "[1,0,3,2]", 2: "[2,3,0,1]", 3: "[3,2,1,0]"}

@@ -29,7 +29,7 @@ from wavedsl.codegen.amdgcn.fuse import Fusion, needs, plan_fusions
 from wavedsl.codegen.amdgcn.machine import VCC, Block, Inst, Loop, Operand, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value
 from wavedsl.ir.loc import Loc
 
 MAX_POOL = 32

@@ -21,7 +21,7 @@ from wavedsl.codegen.amdgcn.select_memory import (
     guarded_descriptor,
     open_region,
 )
-from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 
 def _row_name(s: Selector, op: Op, names: Mapping[tuple[str, str], str]) -> str:

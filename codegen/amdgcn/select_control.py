@@ -12,7 +12,7 @@ from typing import Any
 from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.machine import Loop, Operand, Ref, copy
 from wavedsl.codegen.amdgcn.select import Compare, Selector, constant_words, lower, signed
-from wavedsl.ir.kernel_ir import Op, Region, Value, counts, source_steps
+from wavedsl.ir.kernel.kernel_ir import Op, Region, Value, counts, source_steps
 
 
 def _home(s: Selector, v: Value, name: str) -> Ref:

@@ -15,7 +15,7 @@ from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
 from wavedsl.codegen.amdgcn.select_int import add64
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 # ---------------------------------------------------------------------------------------------------- number conversion
 

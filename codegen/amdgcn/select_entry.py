@@ -11,7 +11,7 @@ from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import V_BASE, Operand, Program, Ref, Reg
 from wavedsl.codegen.amdgcn.select import Selector, lower
-from wavedsl.ir.kernel_ir import Kernel, Op
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op
 
 
 def begin(s: Selector) -> None:

@@ -18,7 +18,7 @@ from wavedsl.codegen.amdgcn.isa import Inst, Src
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, lower
-from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 
 def _wide_sources(s: Selector, v: Value) -> list[Operand]:

@@ -12,8 +12,8 @@ from wavedsl.codegen.amdgcn import roles
 from wavedsl.codegen.amdgcn.fuse import Fusion, under_mask, unsigned24
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Compare, Selector, is_inline, lower
-from wavedsl.ir.fold_rules import MIRROR
-from wavedsl.ir.kernel_ir import I32, I64, Op, Value
+from wavedsl.ir.kernel.fold_rules import MIRROR
+from wavedsl.ir.kernel.kernel_ir import I32, I64, Op, Value
 
 _COMMUTES = frozenset(("add", "and", "or", "xor", "min_s", "max_s", "min_u", "max_u"))
 

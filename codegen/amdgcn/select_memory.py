@@ -27,7 +27,7 @@ from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF, SCC_REF
 from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower, signed
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
 from wavedsl.ir import trail
-from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.kernel.kernel_ir import Op, Value
 from wavedsl.ir.target import MmaAtom
 
 WORD3 = 0x27000

@@ -11,7 +11,7 @@ import os
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.machine import Inst, Program
 from wavedsl.codegen.amdgcn.resources import Resources, accum_offset
-from wavedsl.ir.kernel_ir import NO_STRINGS, Param
+from wavedsl.ir.kernel.kernel_ir import NO_STRINGS, Param
 from wavedsl.ir.loc import Loc
 
 _COMMENT_COLUMN = 56

@@ -15,11 +15,11 @@ from wavedsl.codegen.ptx.text import STATIC_SHARED_LIMIT, moves, print_module
 from wavedsl.codegen.ptx.verify import verify
 from wavedsl.codegen.ptx.wide_words import wide_words
 from wavedsl.ir import trail
+from wavedsl.ir.cuts.register_file import LESS_PER_WAVE
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
-from wavedsl.ir.kernel_ir import Kernel
-from wavedsl.ir.late_regions import LONG_VALUES, STREAMED
+from wavedsl.ir.kernel.kernel_ir import Kernel
+from wavedsl.ir.lower.late_regions import LONG_VALUES, STREAMED
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.register_file import LESS_PER_WAVE
 from wavedsl.ir.target import Target
 
 THREAD_REGISTERS = 255

@@ -22,7 +22,7 @@ from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, 
 from wavedsl.codegen.ptx.mma import of_halves
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Type, Value, counts, source_steps
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value, counts, source_steps
 from wavedsl.ir.loc import Loc
 
 SHARED_SYMBOL = "smem"
@@ -467,7 +467,7 @@ def _product_of_halves(
 
     Hopper has no such instruction (wgmma apart). ptxas (13.0 and 13.5) makes the same of `mma.sync`, but adds C at the
     end, element by element, and has then overwritten a register of C that is a register of D in an earlier place:
-    a zero that is all of C is lost (`runtime/emulator/ptx_matrix.py` reports it).
+    a zero that is all of C is lost (`runtime/emulator/ptx/matrix.py` reports it).
     """
     inst = lookup(of_halves(sums).mnemonic, s.target)
     for pair in (0, 1):

@@ -18,7 +18,7 @@ from wavedsl.codegen.ptx.machine import UNDEFINED, Imm, Ins, Operand, Reg
 from wavedsl.codegen.ptx.select_memory import shared_register
 from wavedsl.codegen.ptx.select_numbers import kind_of
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import I64, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import I64, Op, Region, Value
 
 if TYPE_CHECKING:
     from wavedsl.codegen.ptx.select import Selector

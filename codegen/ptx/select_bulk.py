@@ -15,7 +15,7 @@ from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Operand, Paired, Reg, S
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_entry import special
 from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
-from wavedsl.ir.kernel_ir import Op
+from wavedsl.ir.kernel.kernel_ir import Op
 
 if TYPE_CHECKING:
     from wavedsl.codegen.ptx.select import Selector

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from wavedsl.codegen.ptx.machine import Imm, Mem, Reg, Symbol
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.kernel_ir import Param, Type
+from wavedsl.ir.kernel.kernel_ir import Param, Type
 
 if TYPE_CHECKING:
     from wavedsl.codegen.ptx.select import Selector

@@ -19,7 +19,7 @@ from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
 from wavedsl.codegen.ptx.select_entry import special
 from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Op, Value
+from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 if TYPE_CHECKING:
     from wavedsl.codegen.ptx.select import Selector

@@ -19,7 +19,7 @@ from wavedsl.codegen.ptx.machine import Imm, Operand, Reg
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Op, Type, Value
+from wavedsl.ir.kernel.kernel_ir import Op, Type, Value
 
 if TYPE_CHECKING:
     from wavedsl.codegen.ptx.select import Selector
@@ -224,8 +224,8 @@ def _select_64(s: Selector, condition: Reg, x: Operand, y: Operand) -> Operand:
 
     Of such a C, when all of it is selected with zero by one predicate of the warp, ptxas (13.0 and 13.5) makes a
     predicate of DMMA, and brings only the first two elements into its registers: the others are copies or words of the
-    second. It knows a mask of 32 bits for a choice, one of 64 bits not (`runtime/emulator/ptx_matrix.py` reports such
-    choices). Words of f64 are chosen by lane alone (`ir/exchange.py`), and lanes' predicates stay choices.
+    second. It knows a mask of 32 bits for a choice, one of 64 bits not (`runtime/emulator/ptx/matrix.py` reports such
+    choices). Words of f64 are chosen by lane alone (`ir/lower/exchange.py`), and lanes' predicates stay choices.
     """
     zeros = tuple(type(v) is Imm and struct.pack("<d", v.value) == bytes(8) for v in (x, y))
     if all(zeros):

@@ -13,7 +13,7 @@ from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS, Mma
 from wavedsl.codegen.ptx.products import PRODUCTS
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.half_pairs import HALVES, OPERATIONS
+from wavedsl.ir.kernel.half_pairs import HALVES, OPERATIONS
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import LoadAtom, MmaAtom, Target, Unit
 

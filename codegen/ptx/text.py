@@ -27,7 +27,7 @@ from wavedsl.codegen.ptx.machine import (
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_entry import param_name
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import Kernel, Param, entry_name
+from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 

@@ -42,7 +42,7 @@ def run(
     if target.startswith("gfx"):
         from wavedsl.codegen.amdgcn.isa import TARGETS
         from wavedsl.ir.errors import LaunchError
-        from wavedsl.runtime.emulator.amdgcn import run_amdgcn
+        from wavedsl.runtime.emulator.amdgcn.emulator import run_amdgcn
 
         if target not in TARGETS:
             raise LaunchError(f"no emulator for {target}: AMDGCN targets are {', '.join(TARGETS)}")
@@ -57,7 +57,7 @@ def run(
             checks=checks,
             workgroups=workgroups,
         )
-    from wavedsl.runtime.emulator.ptx import run_ptx
+    from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
     return run_ptx(
         asm,

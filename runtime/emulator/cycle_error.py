@@ -13,7 +13,7 @@ Predicted for our text at the peak clock; published for hand-tuned kernels at wh
 def error_text(target: str) -> str:
     """The errors in one line, to stand beside a prediction."""
     if target.startswith("sm_"):
-        from wavedsl.runtime.emulator import warp_error
+        from wavedsl.runtime.emulator.ptx import warp_error
 
         return warp_error.error_text()
     blocks = "; ".join(f"{kind}: median {m}, 80 % in {a} to {b}" for kind, (_, a, m, b) in MCA.items())

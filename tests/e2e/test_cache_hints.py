@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from agree import TARGETS, agree
-from wavedsl.ir.kernel_eval import run
+from wavedsl.ir.kernel.kernel_eval import run
 
 import wavedsl as wd
 from wavedsl.targets import get_target

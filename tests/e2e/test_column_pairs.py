@@ -10,7 +10,7 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
-from wavedsl.ir.kernel_eval import run
+from wavedsl.ir.kernel.kernel_eval import run
 from wavedsl.runtime import emulator
 
 import wavedsl as wd

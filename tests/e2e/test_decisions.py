@@ -11,7 +11,7 @@ import hopper
 import pytest
 from hopper import tiles
 from products import BF16, F16, K, M, N
-from wavedsl.ir.decisions import Atom, problems
+from wavedsl.ir.regions.decisions import Atom, problems
 
 import wavedsl as wd
 
@@ -73,7 +73,7 @@ def test_a_wrong_record_is_noticed() -> None:
 
 
 def test_a_compile_checks_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    import wavedsl.ir.lower as lower
+    import wavedsl.ir.lower_kernel as lower
 
     build = lower.decisions
     monkeypatch.setattr(lower, "decisions", lambda low: replace(build(low), buffers=()))

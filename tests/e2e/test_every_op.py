@@ -1,4 +1,5 @@
-"""Every row of `ir/ops.py` on every chip: text with all checks on against the evaluator. A few kernels hold all rows.
+"""Every row of `ir/dataflow/ops.py` on every chip: text with all checks on against the evaluator. A few kernels hold
+all rows.
 
 What each operation does at its edges is tested beside its lowering (`test_op_*`); here none may be missing on a chip.
 """
@@ -11,7 +12,7 @@ import numpy as np
 import products
 import pytest
 from agree import agree, near
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.dataflow.ops import ROWS
 
 import wavedsl as wd
 

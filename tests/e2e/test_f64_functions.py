@@ -12,8 +12,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 from agree import TARGETS, agree, near
-from wavedsl.ir import f64_constants
-from wavedsl.ir.kernel_eval import run
+from wavedsl.ir.functions import f64_constants
+from wavedsl.ir.kernel.kernel_eval import run
 from wavedsl.ir.numerics import F64_BOUNDS
 
 import wavedsl as wd

@@ -17,8 +17,8 @@ import products
 import pytest
 from hopper import tiles
 from products import BF16, BK, BM, BN, F16, TILE, K, Kind, M, N, numbers
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.cluster_shape import ClusterShape
+from wavedsl.ir.grid.cluster_shape import ClusterShape
+from wavedsl.ir.kernel.builder import Builder
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text

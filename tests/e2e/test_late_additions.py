@@ -9,7 +9,7 @@ import numpy as np
 import products
 import pytest
 from products import K, M, N, numbers
-from wavedsl.ir.late_additions import late_additions
+from wavedsl.ir.dataflow.late_additions import late_additions
 
 import wavedsl as wd
 from wavedsl.targets import get_target

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from agree import TARGETS, agree
-from wavedsl.ir.constraints import resolve_constraints
-from wavedsl.ir.partition import cut
+from wavedsl.ir.cuts.partition import cut
+from wavedsl.ir.dataflow.constraints import resolve_constraints
 
 import wavedsl as wd
 from wavedsl.targets import get_target

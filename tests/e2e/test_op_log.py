@@ -11,7 +11,7 @@ import numpy as np
 import products
 import pytest
 from agree import TARGETS
-from wavedsl.ir.device_log import HEADER
+from wavedsl.ir.dataflow.device_log import HEADER
 from wavedsl.runtime import devices, launch
 
 import wavedsl as wd

@@ -9,7 +9,7 @@ import pytest
 from products import AMD, BF16, F16, TILE, K, M, N
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.ir.errors import CompileError, ConstraintError, EmulationError
-from wavedsl.ir.ping_pong import KIND, check, plan
+from wavedsl.ir.schedule.ping_pong import KIND, check, plan
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_chips import CHIPS
 from wavedsl.runtime.emulator.cycle_queue import Launch

@@ -15,7 +15,7 @@ import pytest
 from agree import agree
 from products import BK, BM, BN, TARGETS, K, M, N
 from two_sums import arguments, fused
-from wavedsl.ir import plans
+from wavedsl.ir.inference import plans
 from wavedsl.tracer.order import Order
 
 import wavedsl as wd

@@ -17,8 +17,8 @@ from agree import agree
 from products import BF16, BK, BM, BN, F16, TILE, K, M, N
 from shared_trips import same_bits_in_any_order, warpgroups_agree
 from two_sums import arguments, fused
-from wavedsl.ir import split_k as pass_of
-from wavedsl.ir.split_choice import chosen_split
+from wavedsl.ir.dataflow import split_k as pass_of
+from wavedsl.ir.grid.split_choice import chosen_split
 
 import wavedsl as wd
 

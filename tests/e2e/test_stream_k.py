@@ -17,10 +17,10 @@ from products import BF16, BK, BM, BN, F16, TILE, K, M, N
 from shared_trips import same_bits_in_any_order, warpgroups_agree
 from two_sums import arguments, fused
 from wavedsl.ir.choices import Choices
-from wavedsl.ir.graph import Graph, Region
-from wavedsl.ir.graph_edit import Edit
-from wavedsl.ir.split_choice import chosen_split
-from wavedsl.ir.stream_k import Deal, stream
+from wavedsl.ir.dataflow.graph import Graph, Region
+from wavedsl.ir.dataflow.graph_edit import Edit
+from wavedsl.ir.grid.split_choice import chosen_split
+from wavedsl.ir.grid.stream_k import Deal, stream
 
 import wavedsl as wd
 from wavedsl.compiler import get_target, reference_product

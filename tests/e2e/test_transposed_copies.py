@@ -10,7 +10,7 @@ import numpy as np
 import products
 import pytest
 from products import TILE, K, M, N
-from wavedsl.ir.kernel_ir import Op
+from wavedsl.ir.kernel.kernel_ir import Op
 
 CASES = (
     # tiles, sizes

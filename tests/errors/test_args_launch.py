@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from wavedsl.ir import dtypes
 from wavedsl.ir.errors import ConstraintError, LaunchError
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.runtime import devices, prepare
 
 

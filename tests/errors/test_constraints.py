@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from source import assert_points_at, run
-from wavedsl.ir.constraints import resolve_constraints
+from wavedsl.ir.dataflow.constraints import resolve_constraints
 from wavedsl.ir.symbols import DYNAMIC
 
 import wavedsl as wd

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.shared_search import too_large
+from wavedsl.ir.layouts.shared_search import too_large
 
 import wavedsl as wd
 

@@ -36,7 +36,9 @@ from generator.check import TARGETS, arguments, copies, few_units, hand_out, ker
 from generator.draw import draw  # noqa: E402
 from generator.program import Program  # noqa: E402
 from mutants import Instruction, Mutant, instructions  # noqa: E402
-from wavedsl.runtime.emulator import ptx_bulk, ptx_copies, ptx_program  # noqa: E402
+from wavedsl.runtime.emulator.ptx import bulk as ptx_bulk  # noqa: E402
+from wavedsl.runtime.emulator.ptx import copies as ptx_copies  # noqa: E402
+from wavedsl.runtime.emulator.ptx import program as ptx_program  # noqa: E402
 
 import wavedsl as wd  # noqa: E402
 

@@ -13,7 +13,7 @@ import numpy as np
 from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.isa import EXEC, M0, OFF, VCC, Inst, Operand, Reg
 from wavedsl.runtime.emulator import EmulationReport
-from wavedsl.runtime.emulator.amdgcn import run_amdgcn
+from wavedsl.runtime.emulator.amdgcn.emulator import run_amdgcn
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "amdgcn"
 

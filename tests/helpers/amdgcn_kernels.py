@@ -12,8 +12,8 @@ from typing import Any
 
 from wavedsl.codegen.amdgcn import get_target
 from wavedsl.ir import dtypes
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, Kernel, Param, Region, Type, Value, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, F32, F64, I32, I64, Kernel, Param, Region, Type, Value, vector
 from wavedsl.ir.loc import Loc
 
 LANES = 64

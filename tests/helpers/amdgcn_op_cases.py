@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, Type, Value, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, F32, F64, I32, I64, Type, Value, vector
 
 U32, U64 = np.uint32, np.uint64
 N = 64

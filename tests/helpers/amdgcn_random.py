@@ -7,8 +7,8 @@ import random
 import amdgcn_kernels as kernels
 import numpy as np
 from wavedsl.codegen.amdgcn import get_target
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, I32, Kernel, Value
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32, Kernel, Value
 
 BINARY = {
     "add": lambda a, b: a + b,

@@ -6,7 +6,7 @@ Layouts here are written from the vendor's canonical atoms, apart from the emula
 
 import numpy as np
 from wavedsl.codegen.ptx.isa_wgmma import Descriptor
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 HEAD = """.version 8.7
 .target sm_90a

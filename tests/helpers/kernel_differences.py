@@ -5,7 +5,7 @@ Imported as `kernel_differences` (pytest's `pythonpath` lists this folder).
 
 from __future__ import annotations
 
-from wavedsl.ir.kernel_ir import Kernel, Region, Value
+from wavedsl.ir.kernel.kernel_ir import Kernel, Region, Value
 
 
 def differences(a: Kernel, b: Kernel, *, facts: bool = True, locations: bool = True) -> list[str]:

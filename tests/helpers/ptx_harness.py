@@ -2,7 +2,7 @@
 """Small PTX kernels for tests: one instruction over arrays, or a body between loads and stores."""
 
 import numpy as np
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 REG = {
     np.dtype(np.uint8): ("u8", "b16"),

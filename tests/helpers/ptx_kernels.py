@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, Kernel, Param, Type, Value, vector
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_ir import B32, F32, F64, I32, I64, Kernel, Param, Type, Value, vector
 from wavedsl.ir.target import Target
 
 THREADS = 64

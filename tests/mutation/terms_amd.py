@@ -20,7 +20,8 @@ import trial
 from mutants import Instruction, instructions, split_operands
 from names import Unknown, fold, known, label, mix, spread, unwritten, value_of, written
 from sums import element
-from wavedsl.runtime.emulator import amdgcn, amdgcn_state
+from wavedsl.runtime.emulator.amdgcn import emulator as amdgcn
+from wavedsl.runtime.emulator.amdgcn import state as amdgcn_state
 
 if TYPE_CHECKING:
     from terms import Recorder

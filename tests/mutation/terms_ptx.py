@@ -17,8 +17,10 @@ import order
 import trial
 from names import Unknown, fold, known, label, mix, spread, unwritten, value_of
 from sums import element
-from wavedsl.runtime.emulator import ptx_machine, ptx_program, ptx_run
-from wavedsl.runtime.emulator.ptx_module import Address, Imm, Reg, RegUse, Special, Sym, Vector
+from wavedsl.runtime.emulator.ptx import machine as ptx_machine
+from wavedsl.runtime.emulator.ptx import program as ptx_program
+from wavedsl.runtime.emulator.ptx import run as ptx_run
+from wavedsl.runtime.emulator.ptx.module import Address, Imm, Reg, RegUse, Special, Sym, Vector
 
 if TYPE_CHECKING:
     from terms import Recorder

@@ -25,7 +25,11 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from wavedsl.runtime.emulator import amdgcn, amdgcn_checks, ptx, ptx_copies, ptx_program
+from wavedsl.runtime.emulator.amdgcn import checks as amdgcn_checks
+from wavedsl.runtime.emulator.amdgcn import emulator as amdgcn
+from wavedsl.runtime.emulator.ptx import copies as ptx_copies
+from wavedsl.runtime.emulator.ptx import emulator as ptx
+from wavedsl.runtime.emulator.ptx import program as ptx_program
 from wavedsl.runtime.emulator.report import Collector, Finding
 
 import wavedsl as wd

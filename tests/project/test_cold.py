@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import sympy
 from forks import Forks
-from wavedsl.ir.lower_values import EMITTERS, LOWERED_IN
+from wavedsl.ir.lower.lower_values import EMITTERS, LOWERED_IN
 
 import wavedsl as wd
 from wavedsl.collector import PAUSED
@@ -77,7 +77,8 @@ def test_import_loads_the_language_only(fresh: Callable[..., Any]) -> None:
         "cache_hints", "constraints", "dtypes", "errors", "graph", "loc", "mma_type", "ops", "quick_dataclass",
         "same_values", "source", "symbols", "walks",
     }  # fmt: skip
-    assert {m.split(".")[2] for m in under(modules, "wavedsl.ir") if m != "wavedsl.ir"} <= allowed
+    loaded = {m.rpartition(".")[2] for m in under(modules, "wavedsl.ir") if m != "wavedsl.ir"}
+    assert loaded <= allowed | {"dataflow"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -86,8 +87,9 @@ def test_first_compile_loads_the_compiler_only(target: str, fresh: Callable[...,
     mine, other = ("amdgcn", "ptx") if target.startswith("gfx") else ("ptx", "amdgcn")
     assert f"wavedsl.codegen.{mine}.emit" in modules
     assert under(modules, f"wavedsl.codegen.{other}", "wavedsl.runtime", *PACKAGES) == []
-    unused = ("evaluate", "kernel_eval", "kernel_text", "kernel_parse", "fold_compile", "ring_loops")
-    unused += ("lower_log", "lower_pick", "lower_random", "lower_scan", "lower_shape", "lower_sort")
+    unused = ["evaluator", "regions.ring_loops"]
+    unused += [f"kernel.{m}" for m in ("kernel_eval", "kernel_text", "kernel_parse", "fold_compile")]
+    unused += [f"lower.lower_{m}" for m in ("log", "pick", "random", "scan", "shape", "sort")]
     assert under(modules, *(f"wavedsl.ir.{m}" for m in unused)) == []
 
 
@@ -96,7 +98,8 @@ def test_a_cached_call_loads_no_compiler(target: str, other: str, tmp_path: Path
     code = "from cold_gemm import call; call(); answer = loaded()"
     environment = {"WAVEDSL_CACHE_DIR": str(tmp_path), "WAVEDSL_DEVICE": f"emulator:{target}"}
     first, second = fresh(code, **environment), fresh(code, **environment)
-    compiler = [f"wavedsl.ir.{m}" for m in ("pipeline", "lower", "infer", "builder", "kernel_verify")]
+    parts = ("pipeline", "lower_kernel", "inference.infer", "kernel.builder", "kernel.kernel_verify")
+    compiler = [f"wavedsl.ir.{m}" for m in parts]
     compiler += [f"wavedsl.codegen.{vendor}.{m}" for vendor in ("amdgcn", "ptx") for m in ("emit", "select")]
     assert under(first, "wavedsl.ir.pipeline")
     assert under(second, "wavedsl.runtime.emulator")
@@ -123,7 +126,7 @@ def test_a_compile_makes_few_of_the_rows(fresh: Callable[..., Any]) -> None:
 
 def test_every_operation_is_lowered_in_the_file_that_is_listed() -> None:
     for file in set(LOWERED_IN.values()):
-        importlib.import_module(f"wavedsl.ir.{file}")
+        importlib.import_module(f"wavedsl.ir.lower.{file}")
     assert {op: emitter.__module__.rpartition(".")[2] for op, emitter in EMITTERS.items()} == LOWERED_IN
 
 
@@ -137,8 +140,8 @@ def test_what_users_do_not_make_is_a_quick_dataclass() -> None:
         for path in (root / folder).rglob("*.py")
         if standard.search(path.read_text())
     }
-    slots = "ir/graph.py"
-    assert compiled == {"ir/constraints.py", "wavedsl/schedule.py", "wavedsl/testing.py", slots}
+    slots = "ir/dataflow/graph.py"
+    assert compiled == {"ir/dataflow/constraints.py", "wavedsl/schedule.py", "wavedsl/testing.py", slots}
 
 
 # ------------------------------------------------------------------------------------------------------ in this process

@@ -18,6 +18,12 @@ MAY_IMPORT = {
     "runtime": {"runtime", "codegen", "ir"},
     "wavedsl": {"wavedsl", "runtime", "codegen", "tracer", "ir"},
 }
+IR = (
+    "kernel", "schedule", "dataflow", "layouts", "functions", "cuts", "evaluator", "addresses", "inference", "grid",
+    "lower", "staging", "regions",
+)  # fmt: skip
+"""Packages of the compiler's middle: each imports those before it, and what lies in the folder itself but for `TOP`."""
+TOP = ("pipeline", "lower_kernel")
 SOURCES = [path for folder in MAY_IMPORT for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -81,6 +87,33 @@ def test_no_back_edge(path: Path):
 )
 def test_a_back_edge_is_seen(source: str):
     assert len(back_edges(source, "wavedsl.ir.symbols", "ir")) == 1
+
+
+def upward(source: str, package: str) -> list[str]:
+    """Imports in `source`, of a module of the middle's package ("" is the folder itself), of what lies above it."""
+    found = []
+    for line, name in imported(source, f"wavedsl.ir.{package}.x"):
+        parts = name.split(".")
+        if parts[:2] != ["wavedsl", "ir"]:
+            continue
+        if parts[2] in TOP or (parts[2] in IR and (not package or IR.index(parts[2]) > IR.index(package))):
+            found.append(f"line {line}: {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "ir").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_packages_of_the_middle_stand_one_on_the_other(path: Path):
+    folder = path.parent.relative_to(ROOT / "ir").name
+    assert folder in ("", *IR)
+    if folder or path.stem not in TOP:
+        assert upward(path.read_text(encoding="utf-8"), folder) == []
+
+
+def test_an_import_upward_is_seen():
+    assert upward("from wavedsl.ir.lower.exchange import exchange", "layouts") != []
+    assert upward("from wavedsl.ir.kernel.builder import Builder", "") != []
+    assert upward("def f():\n    from wavedsl.ir import pipeline", "regions") != []
+    assert upward("from wavedsl.ir.kernel.builder import Builder\nfrom wavedsl.ir import errors", "layouts") == []
 
 
 def test_a_root_folder_is_never_imported_by_its_bare_name():

@@ -7,7 +7,7 @@ from math import ceil, prod
 from typing import Any
 
 from wavedsl.argument_facts import accesses
-from wavedsl.ir.graph import Graph
+from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.symbols import evaluate_int
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from wavedsl.analysis.flops import Work
 from wavedsl.analysis.issued import Issued
 from wavedsl.analysis.strategy import GemmShape, TileChoice
+from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dtypes import INT4, DType
-from wavedsl.ir.graph import Node
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate_int

@@ -17,10 +17,10 @@ from math import prod
 from typing import Any
 
 from wavedsl.analysis.ranges import Ranges
-from wavedsl.ir.graph import REGIONS, Graph, Node, Region, ValueType
+from wavedsl.ir.dataflow.graph import REGIONS, Graph, Node, Region, ValueType
+from wavedsl.ir.dataflow.views import unmapped_dims
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate_int
-from wavedsl.ir.views import unmapped_dims
 
 FLOPS = {
     **dict.fromkeys(("add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg", "abs", "minimum", "maximum"), 1),

@@ -22,7 +22,7 @@ import numpy as np
 
 from wavedsl.analysis.pipes import MANY, SLOW, pipe_of, pipes_of
 from wavedsl.analysis.places import Executions, Place
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate, evaluate_int
 from wavedsl.ir.target import Target

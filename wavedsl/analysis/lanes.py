@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.kernel_meaning import CHEAP
-from wavedsl.runtime.emulator.amdgcn_cost import lds_clocks
-from wavedsl.runtime.emulator.warp_events import shared_clocks
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_meaning import CHEAP
+from wavedsl.runtime.emulator.amdgcn.cost import lds_clocks
+from wavedsl.runtime.emulator.ptx.warp_events import shared_clocks
 
 Array = Any
 _KINDS = frozenset(("i32", "i64", "pred"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wavedsl.ir.kernel_ir import Op
+from wavedsl.ir.kernel.kernel_ir import Op
 from wavedsl.runtime.emulator.cycle_chips import SmModel, model_of
 
 SLOW = frozenset({"exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos"})

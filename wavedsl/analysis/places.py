@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from wavedsl.ir.kernel_ir import Kernel, Op, Value
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Value
 
 Array = Any
 FOLLOWED = 4096

@@ -22,11 +22,11 @@ from typing import Any
 
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import MANY, SLOW
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
+from wavedsl.runtime.emulator.amdgcn.cycle_model import TURN
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, SIMDS, ChipModel
-from wavedsl.runtime.emulator.cycle_model import TURN
 from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache
 
 FREE = frozenset(

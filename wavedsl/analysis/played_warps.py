@@ -1,7 +1,7 @@
 """Clocks of an SM before anything runs: a kernel's IR turned into warps' instructions, and replayed.
 
 In: a kernel's IR, the values of its hidden parameters, how the launch loads the chip. Out: `Played`. What the warp
-replay makes of emitted text (`runtime/emulator/warp_replay.py`) it makes of the IR as well: stretches without control
+replay makes of emitted text (`emulator/ptx/warp_replay.py`) it makes of the IR as well: stretches without control
 flow are its blocks, the addresses of `lanes` its events, and mbarriers follow from the ring's own arithmetic. Of a
 long loop the first and last trips are replayed, twice: how much longer five more trips take is what those left out
 count for.
@@ -20,17 +20,17 @@ from typing import Any
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
-from wavedsl.ir.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.split_loops import per_wave
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.split_loops import per_wave
 from wavedsl.ir.target import Target
-from wavedsl.runtime.emulator import warp_ops as w
 from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
 from wavedsl.runtime.emulator.cycle_queue import Launch, Timing
-from wavedsl.runtime.emulator.ptx_flow import Block, Flow
-from wavedsl.runtime.emulator.ptx_trace import WarpTrace
-from wavedsl.runtime.emulator.warp_replay import WarpReplay
+from wavedsl.runtime.emulator.ptx import warp_ops as w
+from wavedsl.runtime.emulator.ptx.flow import Block, Flow
+from wavedsl.runtime.emulator.ptx.trace import WarpTrace
+from wavedsl.runtime.emulator.ptx.warp_replay import WarpReplay
 
 WARP = 32
 FREE = frozenset(

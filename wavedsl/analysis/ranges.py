@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from wavedsl.ir.graph import Node, loop_bounds
+from wavedsl.ir.dataflow.graph import Node, loop_bounds
 from wavedsl.ir.symbols import evaluate_int
 
 Array = Any

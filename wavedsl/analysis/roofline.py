@@ -29,13 +29,13 @@ from wavedsl.analysis.contractions import (
 from wavedsl.analysis.flops import Work, count_flops
 from wavedsl.analysis.issued import Issued, count_issued, hidden_values, machine_of, residency, unit_clocks
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
+from wavedsl.ir.cuts.tile_dims import tile_dims
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
-from wavedsl.ir.tile_dims import tile_dims
 
 if TYPE_CHECKING:
     from wavedsl.analysis.played import Played
@@ -292,8 +292,8 @@ def analyze_compiled(
 
     `model`: the `SmModel` on which warps are replayed (default: `played_warps.sm_of` the product; NVIDIA's only).
     `held`: arguments that L2 holds when the kernel begins, since a launch in front of it has written them."""
-    from wavedsl.ir.constraints import resolve_constraints
-    from wavedsl.ir.partition import cut
+    from wavedsl.ir.cuts.partition import cut
+    from wavedsl.ir.dataflow.constraints import resolve_constraints
     from wavedsl.ir.symbols import normalise
     from wavedsl.targets import get_target
 
@@ -452,7 +452,7 @@ def _warps_played(
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
     from wavedsl.analysis.played_warps import at_own_clock, play_warps, power_of_products
     from wavedsl.runtime.emulator.cycle_queue import sharing
-    from wavedsl.runtime.emulator.ptx import registers_of
+    from wavedsl.runtime.emulator.ptx.emulator import registers_of
 
     kernel = compiled.kernel_ir
     threads = prod(compiled.block)

@@ -17,9 +17,9 @@ from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
 from wavedsl.analysis.strategy import GEMV_ROWS, WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
+from wavedsl.ir.dataflow.ops import ACCUMULATORS, PRECISIONS
 from wavedsl.ir.dtypes import ALL, DType, f32, tf32
 from wavedsl.ir.errors import ConstraintError, LaunchError
-from wavedsl.ir.ops import ACCUMULATORS, PRECISIONS
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.strategies import kernels, warpgroups
@@ -83,7 +83,7 @@ class Plan:
     asked: Asked = UNASKED
     in_flight: int = 0
     """Bytes that each unit keeps on their way, by the tiles; 0 where the compiler chooses how many
-    (`ir/memory_depth.py`). The chip needs `caching.needed_bytes`."""
+    (`ir/staging/memory_depth.py`). The chip needs `caching.needed_bytes`."""
     choice: Choice | None = None
     """What `plan_gemm` makes the same plan of again; None of groups, and where there is nothing to add up."""
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from wavedsl.ir.mma_tiles import SPARE, warpgroup_registers
+from wavedsl.ir.inference.mma_tiles import SPARE, warpgroup_registers
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.strategies.kernels import Form
@@ -303,7 +303,7 @@ def _clocks_of_two(form: Form, tile: tuple[int, int], step: int) -> float:
 def pairs(form: Form, sizes: Sequence[int], cut: Cut, chip: Product) -> bool:
     """Whether two workgroups are a cluster: those of a part of K that bring all of the longer operand together, where
     memory takes most of the clocks. On an H200 two parts of 128 x 4096 x 14336 take 36.1 us so and 40.3 alone, of 128 x
-    8192 x 28672 124.3 and 135.5; elsewhere pairs gain nothing (`ir/strategy.py`)."""
+    8192 x 28672 124.3 and 135.5; elsewhere pairs gain nothing (`ir/staging/strategy.py`)."""
     m, n, _ = sizes
     along = ceil(m / cut.tile[0]) if m <= n else ceil(n / cut.tile[1])
     return along == 2 and cut.parts > 1 and 2 * sum(memory_clocks(form, sizes, Rates.of(chip))) >= cut.clocks

@@ -18,21 +18,21 @@ import sympy
 
 from wavedsl.analysis.flops import PRODUCTS, count_flops
 from wavedsl.analysis.roofline import product_named
-from wavedsl.ir.cluster_shape import ClusterShape
-from wavedsl.ir.constraints import (
+from wavedsl.ir.cuts.partition import Partition, cut
+from wavedsl.ir.dataflow.constraints import (
     TilingConstraint,
     WaveConstraint,
     WorkgroupConstraint,
     resolve_constraints,
 )
+from wavedsl.ir.dataflow.split_k import loop_to_cut
 from wavedsl.ir.errors import ConstraintError, WaveError
-from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.plans import plan
+from wavedsl.ir.grid.cluster_shape import ClusterShape
+from wavedsl.ir.grid.split_choice import LEAST_TRIPS, MOST_PARTS
+from wavedsl.ir.inference.plans import plan
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.split_choice import LEAST_TRIPS, MOST_PARTS
-from wavedsl.ir.split_k import loop_to_cut
-from wavedsl.ir.strategy import NO_WARPGROUP, cluster_misfit
+from wavedsl.ir.staging.strategy import NO_WARPGROUP, cluster_misfit
 from wavedsl.ir.symbols import SHARED, AddressSpace, evaluate, normalise
 from wavedsl.ir.target import Target
 from wavedsl.schedule import MOST_WORKERS, Schedule
@@ -172,7 +172,7 @@ def derive_space(
 
 def _parts(kernel: Any, graph: Any, dims: Mapping[Any, Any], product: Product) -> tuple[int, ...]:
     """In how many parts the trips of a kernel's loop may be cut: one, what fills the chip, and a quarter of that, where
-    tiles of usual size leave most units idle (`ir/split_choice`)."""
+    tiles of usual size leave most units idle (`ir/grid/split_choice`)."""
     schedule = getattr(kernel, "schedule", None)
     try:
         body = loop_to_cut(graph).attrs["body"]

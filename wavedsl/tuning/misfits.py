@@ -18,7 +18,7 @@ from wavedsl.schedule import Schedule
 from wavedsl.tuning.candidates import Candidate
 
 if TYPE_CHECKING:
-    from wavedsl.ir.plan_misfit import Ways
+    from wavedsl.ir.regions.plan_misfit import Ways
 
 
 class Misfits:

@@ -132,13 +132,13 @@ def outcome_of(future: Future) -> Outcome | None:
 
 def _load_compiler(target: str) -> None:
     """Import what workers need, so that forked ones have it."""
-    import wavedsl.ir.evaluate
+    import wavedsl.ir.evaluator.evaluate
     import wavedsl.ir.pipeline
     import wavedsl.runtime.launch
 
     if target.startswith("gfx"):
         import wavedsl.codegen.amdgcn.emit
-        import wavedsl.runtime.emulator.amdgcn
+        import wavedsl.runtime.emulator.amdgcn.emulator
     else:
         import wavedsl.codegen.ptx.emit
-        import wavedsl.runtime.emulator.ptx  # noqa: F401
+        import wavedsl.runtime.emulator.ptx.emulator  # noqa: F401

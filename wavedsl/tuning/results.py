@@ -61,7 +61,7 @@ def beside(kernel: Any) -> Path:
 
 def kernel_digest(kernel: Any) -> str:
     """A digest of what the kernel computes, whatever its tiles: its graph with names of symbols, without locations."""
-    from wavedsl.ir.graph import node_text
+    from wavedsl.ir.dataflow.graph import node_text
 
     graph = kernel.trace()
     lines = [*(str(a) for a in graph.arguments), *(str(c) for c in kernel.constraints)]

@@ -24,7 +24,7 @@ from wavedsl.unlaunched import UNLAUNCHED
 
 if TYPE_CHECKING:
     from wavedsl.binding import Parameter
-    from wavedsl.ir.graph import Graph
+    from wavedsl.ir.dataflow.graph import Graph
 
 ON_MISS = ("tune", "default", "raise")
 

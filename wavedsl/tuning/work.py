@@ -155,7 +155,7 @@ def difference(got: np.ndarray, want: np.ndarray, dtype: Any) -> str:
 def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
     """The same kernel on fewer tiles: one whole tile and the ragged rest of a workgroup dimension, a few trips. The
     grid axes keep as many tiles as a cluster has workgroups along them."""
-    from wavedsl.ir.constraints import TilingConstraint, WorkgroupConstraint
+    from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
     from wavedsl.ir.symbols import evaluate_int
 
     out = dict(values)

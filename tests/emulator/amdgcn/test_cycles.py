@@ -10,8 +10,8 @@ import numpy as np
 import oracles
 import pytest
 from amdgcn_harness import load_case, module, run, vector_cases
-from wavedsl.runtime.emulator.amdgcn_text import parse
-from wavedsl.runtime.emulator.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
+from wavedsl.runtime.emulator.amdgcn.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
+from wavedsl.runtime.emulator.amdgcn.text import parse
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, varied
 from wavedsl.runtime.emulator.cycle_queue import Launch
 
@@ -130,8 +130,8 @@ s_barrier
 
 def test_priority_goes_first():
     """Two waves on a SIMD that both want the matrix unit: the one that asked for priority ends first."""
-    from wavedsl.runtime.emulator.amdgcn_trace import WaveTrace
-    from wavedsl.runtime.emulator.cycle_model import Replay
+    from wavedsl.runtime.emulator.amdgcn.cycle_model import Replay
+    from wavedsl.runtime.emulator.amdgcn.trace import WaveTrace
 
     def last_waits(body):
         program = parse(module(body, pointers=0), "gfx942")

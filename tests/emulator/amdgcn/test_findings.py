@@ -11,7 +11,7 @@ import pytest
 from amdgcn_harness import line_of, load_case, module, run
 from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.runtime.emulator import run as emulate
-from wavedsl.runtime.emulator.amdgcn import run_amdgcn
+from wavedsl.runtime.emulator.amdgcn.emulator import run_amdgcn
 
 LOAD = """
 s_load_dwordx4 s[8:11], s[0:1], 0x0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from wavedsl.codegen.amdgcn.isa import TARGETS, check_operands
-from wavedsl.runtime.emulator.amdgcn_text import parse
+from wavedsl.runtime.emulator.amdgcn.text import parse
 
 FORMS = (Path(__file__).parents[2] / "data" / "amdgcn_forms.txt").read_text().splitlines()
 LENIENT = {

@@ -11,7 +11,7 @@ import amdgcn_ir
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn.isa import TARGETS
-from wavedsl.runtime.emulator.amdgcn import run_amdgcn
+from wavedsl.runtime.emulator.amdgcn.emulator import run_amdgcn
 
 CASES = [*amdgcn_ir.integer_cases(), *amdgcn_ir.float_cases()]
 

@@ -958,7 +958,7 @@ def test_the_assembler_takes_every_row(oracle, target):
 def test_every_row_decodes(target):
     """The parser reads back what `text` prints, as the same row or its printed encoding, and the emulator has a meaning
     for it."""
-    from wavedsl.runtime.emulator.amdgcn_text import parse
+    from wavedsl.runtime.emulator.amdgcn.text import parse
 
     rows = list(isa.all_rows(target))
     lines = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from amdgcn_harness import VECTORS, load_case, vector_cases
 from wavedsl.runtime.emulator import run
-from wavedsl.runtime.emulator.amdgcn import run_amdgcn
+from wavedsl.runtime.emulator.amdgcn.emulator import run_amdgcn
 
 _spec = importlib.util.spec_from_file_location("vector_data", VECTORS.parent / "vector_data.py")
 assert _spec is not None and _spec.loader is not None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ptx_harness import module, run
 from wavedsl.ir.errors import EmulationError, LaunchError
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 SHARED = ".shared .align 16 .b8 sm[1024];"
 # Thread t stages its element through shared memory and reads the element of thread (t + 32) % 64, another warp's.
@@ -206,7 +206,7 @@ def test_deadlock_names_who_waits():
 
 
 def test_endless_loop(monkeypatch):
-    from wavedsl.runtime.emulator import ptx_run
+    from wavedsl.runtime.emulator.ptx import run as ptx_run
 
     monkeypatch.setattr(ptx_run, "MAX_BLOCKS", 1000)
     report = run("mov.u32 %r0, 0;\nL: add.u32 %r0, %r0, 1;\nbra L;", [])

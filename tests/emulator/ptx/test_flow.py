@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 from ptx_harness import module, run
-from wavedsl.runtime.emulator import ptx_flow, ptx_parse
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx import flow as ptx_flow
+from wavedsl.runtime.emulator.ptx import parse as ptx_parse
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 OUT = "ld.param.u64 %d50, [p0]; mul.wide.u32 %d51, %r90, 4; add.s64 %d50, %d50, %d51; st.global.b32 [%d50], %r1; ret;"
 HEAD = "mov.u32 %r0, %tid.x; mov.u32 %r91, %ctaid.x; mov.u32 %r92, %ntid.x; mad.lo.u32 %r90, %r91, %r92, %r0;\n"

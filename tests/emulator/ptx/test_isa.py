@@ -8,8 +8,8 @@ from wavedsl.codegen.ptx.isa import Arg, Unit, check_operands, lookup, spell
 from wavedsl.codegen.ptx.isa_wgmma import Descriptor, wgmma
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
-from wavedsl.runtime.emulator import ptx_parse
-from wavedsl.runtime.emulator.ptx_module import as_arg
+from wavedsl.runtime.emulator.ptx import parse as ptx_parse
+from wavedsl.runtime.emulator.ptx.module import as_arg
 
 
 def reg(type_):

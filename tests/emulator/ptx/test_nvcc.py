@@ -8,7 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "nvcc"
 TEXT = {arch: (FOLDER / f"kernels.{arch}.ptx").read_text() for arch in ("sm_80", "sm_90a")}

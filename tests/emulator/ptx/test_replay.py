@@ -8,7 +8,7 @@ from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_chips import SMS, varied
 from wavedsl.runtime.emulator.cycle_queue import Launch
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 HEAD = """.version 8.4
 .target {target}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from wavedsl.ir.mma_options import fma_atom
-from wavedsl.runtime.emulator.warp_events import shared_clocks
+from wavedsl.ir.inference.mma_options import fma_atom
+from wavedsl.runtime.emulator.ptx.warp_events import shared_clocks
 
 import wavedsl as wd
 from wavedsl.targets import get_target

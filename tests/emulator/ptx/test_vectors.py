@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 

@@ -20,7 +20,7 @@ from hopper_text import (
 )
 from wavedsl.codegen.ptx.isa_wgmma import TYPES, Descriptor, wgmma, widths
 from wavedsl.ir import dtypes as dt
-from wavedsl.runtime.emulator.ptx_wgmma_layout import addresses
+from wavedsl.runtime.emulator.ptx.wgmma_layout import addresses
 
 NUMPY = {dt.f16: np.float16, dt.bf16: ml_dtypes.bfloat16, dt.tf32: np.float32, dt.f8e4m3: ml_dtypes.float8_e4m3fn,
          dt.f8e5m2: ml_dtypes.float8_e5m2, dt.i8: np.int8, dt.u8: np.uint8}  # fmt: skip

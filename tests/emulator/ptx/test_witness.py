@@ -17,7 +17,7 @@ import pytest
 import triton_texts
 import witnesses
 from wavedsl.codegen.ptx import isa
-from wavedsl.runtime.emulator.ptx import run_ptx
+from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
 TESTS = Path(__file__).parents[2]
 LIST = TESTS / "data" / "ptx_witness.txt"

@@ -19,8 +19,8 @@ from wavedsl.codegen.amdgcn.rows import rows_of
 from wavedsl.codegen.amdgcn.select import select
 from wavedsl.codegen.amdgcn.waits import insert_waits
 from wavedsl.codegen.amdgcn.waits_check import check_waits
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import Kernel
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import Kernel
 
 CHIP = "gfx942"
 

@@ -6,10 +6,10 @@ import amdgcn_kernels as kernels
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import i32
 from wavedsl.ir.errors import EmulationError
-from wavedsl.ir.kernel_ir import B32, I32, Kernel, Param, Value
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32, Kernel, Param, Value
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

@@ -12,7 +12,7 @@ from pathlib import Path
 import amdgcn_kernels as kernels
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.kernel_ir import F32, entry_name
+from wavedsl.ir.kernel.kernel_ir import F32, entry_name
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")
 S_NOP, S_ENDPGM = 0xBF800000, 0xBF810000

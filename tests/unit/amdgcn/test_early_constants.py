@@ -13,8 +13,8 @@ from wavedsl.codegen.amdgcn.emit import allocated
 from wavedsl.codegen.amdgcn.finalize import make_physical
 from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.rows import rows_of
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import Kernel, Value, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import Kernel, Value, vector
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

@@ -11,9 +11,9 @@ import amdgcn_kernels as kernels
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import RegisterPressureError
-from wavedsl.ir.kernel_ir import Kernel, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import Kernel, vector
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime.emulator import run
 

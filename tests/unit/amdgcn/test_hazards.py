@@ -15,9 +15,9 @@ from wavedsl.codegen.amdgcn.hazards import flow, walk
 from wavedsl.codegen.amdgcn.machine import V_BASE, Block, fixed_register
 from wavedsl.codegen.amdgcn.machine import Program as MachineProgram
 from wavedsl.codegen.amdgcn.rows import rows_of, set_physical
-from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import EmulationError
-from wavedsl.ir.kernel_ir import B32, F32, I32, Kernel, Value, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, F32, I32, Kernel, Value, vector
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import get_target
 from wavedsl.codegen.amdgcn.emit import compile_kernel_ir
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, F32
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, F32
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

@@ -6,8 +6,8 @@ import amdgcn_kernels as kernels
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import vector
 from wavedsl.ir.target import MmaAtom
 from wavedsl.runtime.emulator import run
 

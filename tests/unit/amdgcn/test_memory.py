@@ -6,9 +6,9 @@ import amdgcn_kernels as kernels
 import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import i32, i64
-from wavedsl.ir.kernel_ir import B32, I32, I64, Kernel, Param, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32, I64, Kernel, Param, vector
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

@@ -84,7 +84,7 @@ def test_all_ops_are_accepted_by_the_assembler(chip: str, oracle: Callable[[str]
 def test_fp8_on_a_chip_without_it_is_an_error() -> None:
     from wavedsl.ir import dtypes as dt
     from wavedsl.ir.errors import CompileError
-    from wavedsl.ir.kernel_ir import B32, F32
+    from wavedsl.ir.kernel.kernel_ir import B32, F32
 
     kernel = kernels.elementwise("gfx90a", [B32], F32, lambda b, x: b.unpack(x, dt.f8e4m3, 0))
     with pytest.raises(CompileError, match="8-bit floats need gfx942"):

@@ -8,8 +8,8 @@ import products
 import pytest
 from products import F32, TILE, gemm, operands
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, I32, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32, vector
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

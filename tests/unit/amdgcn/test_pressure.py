@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from amdgcn_random import random_kernel
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, I32
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

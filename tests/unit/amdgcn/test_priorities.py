@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import compile_kernel_ir, get_target
 from wavedsl.codegen.amdgcn.priorities import FIRST
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import F32, Kernel, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import F32, Kernel, vector
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_queue import Launch
 

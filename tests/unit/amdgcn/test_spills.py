@@ -17,9 +17,9 @@ from wavedsl.codegen.amdgcn.machine import Program as Machine
 from wavedsl.codegen.amdgcn.resources import Spilled
 from wavedsl.codegen.amdgcn.rows import rows_of
 from wavedsl.codegen.amdgcn.select import select
-from wavedsl.ir.builder import Builder
 from wavedsl.ir.errors import EmulationError
-from wavedsl.ir.kernel_ir import B32, I32, Kernel, Value
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32, Kernel, Value
 from wavedsl.runtime.emulator import run
 
 CHIPS = ("gfx90a", "gfx942", "gfx950")

@@ -6,8 +6,8 @@ import amdgcn_kernels as kernels
 from wavedsl.codegen.amdgcn import get_target
 from wavedsl.codegen.amdgcn.emit import compile_kernel_ir
 from wavedsl.codegen.amdgcn.isa import Unit
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, I32
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, I32
 
 CHIP = "gfx942"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
-from wavedsl.runtime.emulator import warp_replay
 from wavedsl.runtime.emulator.cycle_queue import sharing
+from wavedsl.runtime.emulator.ptx import warp_replay
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd

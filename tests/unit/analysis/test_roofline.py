@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavedsl.ir.graph import ValueType
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.dataflow.graph import ValueType
+from wavedsl.ir.dataflow.ops import ROWS
 
 import wavedsl as wd
 from wavedsl import cli

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 from wavedsl.ir import numerics
-from wavedsl.ir.ops import ACCUMULATORS, ROWS
+from wavedsl.ir.dataflow.ops import ACCUMULATORS, ROWS
 
 import wavedsl as wd
 

@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.evaluate import MEANINGS
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.evaluator.evaluate import MEANINGS
 from wavedsl.ir.philox import philox
 from wavedsl.ir.rounding import convert, pack, to_float, unpack
 

@@ -3,8 +3,8 @@
 import random
 
 from wavedsl.ir import dtypes
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.kernel_ir import I32, Param, vector
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_ir import I32, Param, vector
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.target import MmaAtom, Target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavedsl.ir.bit_columns import cheapest, cost, evaluate
+from wavedsl.ir.layouts.bit_columns import cheapest, cost, evaluate
 
 
 def definition(columns: tuple[int, ...], x: int, xor: bool) -> int:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes
-from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Param, vector
-from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
-from wavedsl.ir.kernel_verify import verify
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Param, vector
+from wavedsl.ir.kernel.kernel_passes import rebuild, remove_dead_code
+from wavedsl.ir.kernel.kernel_verify import verify
 from wavedsl.ir.loc import Loc
 
 

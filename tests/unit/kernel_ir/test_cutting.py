@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.into_branches import sink_into_branches
-from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_ir import B32, F32, I32, Kernel, Param, vector
-from wavedsl.ir.kernel_verify import check
-from wavedsl.ir.linear import difference, linear
-from wavedsl.ir.pair_floats import pair_floats
-from wavedsl.ir.sink import sink_conditions
-from wavedsl.ir.split_loops import per_wave, split_loops
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.into_branches import sink_into_branches
+from wavedsl.ir.kernel.kernel_eval import run
+from wavedsl.ir.kernel.kernel_ir import B32, F32, I32, Kernel, Param, vector
+from wavedsl.ir.kernel.kernel_verify import check
+from wavedsl.ir.kernel.linear import difference, linear
+from wavedsl.ir.kernel.pair_floats import pair_floats
+from wavedsl.ir.kernel.sink import sink_conditions
+from wavedsl.ir.kernel.split_loops import per_wave, split_loops
 
 from .kernels import make_target
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from amdgcn_kernels import new_kernel
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.dead_stores import remove_dead_stores
-from wavedsl.ir.kernel_ir import B32, Kernel, vector
-from wavedsl.ir.passes import no_dead_stores
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.dead_stores import remove_dead_stores
+from wavedsl.ir.kernel.kernel_ir import B32, Kernel, vector
+from wavedsl.ir.kernel.passes import no_dead_stores
 
 
 def kernel(last_read: int, in_loop: bool = False) -> Kernel:

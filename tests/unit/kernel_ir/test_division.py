@@ -4,11 +4,11 @@ import random
 
 import numpy as np
 import pytest
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.divide import division_magic
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import I32, I64
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.divide import division_magic
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import I32, I64
 
 DIVISORS = sorted(
     {*range(1, 130), 176, 192, 255, 256, 257, 641, 1000, 1023, 4096, 6700417, 65535, 65536, 65537, 10**6, 10**9}

@@ -11,16 +11,16 @@ import struct
 
 import numpy as np
 import pytest
-from wavedsl.ir import fold_compile, fold_matchers
-from wavedsl.ir.build_core import _Frame
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.fold_compile import compile_rules, root_op, rule_forms
-from wavedsl.ir.fold_rules import BITWISE, NEGATED, RULES, FoldRule
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import F32, I32, I64, PRED, ROWS, Op
-from wavedsl.ir.kernel_meaning import CHEAP
-from wavedsl.ir.kernel_passes import rebuild
-from wavedsl.ir.kernel_text import text
+from wavedsl.ir.kernel import fold_compile, fold_matchers
+from wavedsl.ir.kernel.build_core import _Frame
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.fold_compile import compile_rules, root_op, rule_forms
+from wavedsl.ir.kernel.fold_rules import BITWISE, NEGATED, RULES, FoldRule
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, PRED, ROWS, Op
+from wavedsl.ir.kernel.kernel_meaning import CHEAP
+from wavedsl.ir.kernel.kernel_passes import rebuild
+from wavedsl.ir.kernel.kernel_text import text
 
 SEED = 20250
 THREADS = 256
@@ -372,4 +372,4 @@ def test_every_rule_has_a_name_of_its_own_and_a_known_root():
 
 def test_the_compiled_rules_are_up_to_date():
     with open(fold_matchers.__file__) as file:
-        assert file.read() == fold_compile.source(), "run `python -m wavedsl.ir.fold_compile`"
+        assert file.read() == fold_compile.source(), "run `python -m wavedsl.ir.kernel.fold_compile`"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.half_pairs import OPERATIONS, loaded
-from wavedsl.ir.kernel_ir import B32, Op
-from wavedsl.ir.kernel_meaning import TYPED
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.half_pairs import OPERATIONS, loaded
+from wavedsl.ir.kernel.kernel_ir import B32, Op
+from wavedsl.ir.kernel.kernel_meaning import TYPED
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

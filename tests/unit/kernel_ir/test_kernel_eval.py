@@ -4,11 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.convert import ConvertPlan, Swap, replay
 from wavedsl.ir.errors import CompileError, LaunchError
-from wavedsl.ir.kernel_eval import evaluate, run
-from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, Param, vector
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_eval import evaluate, run
+from wavedsl.ir.kernel.kernel_ir import B32, F32, F64, I32, I64, Param, vector
+from wavedsl.ir.layouts.convert import ConvertPlan, Swap, replay
 from wavedsl.ir.target import LoadAtom
 
 from .kernels import gemm, make_target

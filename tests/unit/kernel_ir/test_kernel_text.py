@@ -3,10 +3,10 @@
 import pytest
 from kernel_differences import differences
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import I32, I64, vector
-from wavedsl.ir.kernel_parse import parse
-from wavedsl.ir.kernel_text import text
-from wavedsl.ir.kernel_verify import check
+from wavedsl.ir.kernel.kernel_ir import I32, I64, vector
+from wavedsl.ir.kernel.kernel_parse import parse
+from wavedsl.ir.kernel.kernel_text import text
+from wavedsl.ir.kernel.kernel_verify import check
 from wavedsl.ir.loc import Loc
 
 from .kernels import ATOM, gemm, random_loops

@@ -4,10 +4,10 @@ import random
 
 import pytest
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_ir import F32, I32, Op, Region, Value, vector
-from wavedsl.ir.kernel_parse import parse
-from wavedsl.ir.kernel_passes import remove_dead_code
-from wavedsl.ir.kernel_verify import check, verify
+from wavedsl.ir.kernel.kernel_ir import F32, I32, Op, Region, Value, vector
+from wavedsl.ir.kernel.kernel_parse import parse
+from wavedsl.ir.kernel.kernel_passes import remove_dead_code
+from wavedsl.ir.kernel.kernel_verify import check, verify
 
 from .kernels import gemm, make_target, random_loops
 

@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 import sympy
-from wavedsl.ir.builder import Builder, new_kernel
+from wavedsl.ir.addresses.lower_index import IndexLowering, lower_index
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import I32, I64
-from wavedsl.ir.lower_index import IndexLowering, lower_index
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import I32, I64
 from wavedsl.ir.symbols import symbols
 
 M, N, K = symbols("M N K")

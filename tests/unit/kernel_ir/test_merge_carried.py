@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_ir import I32, Param
-from wavedsl.ir.kernel_verify import check
-from wavedsl.ir.merge_carried import merge_carried
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_eval import run
+from wavedsl.ir.kernel.kernel_ir import I32, Param
+from wavedsl.ir.kernel.kernel_verify import check
+from wavedsl.ir.kernel.merge_carried import merge_carried
 
 from .kernels import make_target
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from agree import agree, near
 from amdgcn_kernels import new_kernel
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_ir import B32, Kernel, Value
-from wavedsl.ir.needless_barriers import remove_needless_barriers
-from wavedsl.ir.passes import no_needless_barriers
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, Kernel, Value
+from wavedsl.ir.kernel.needless_barriers import remove_needless_barriers
+from wavedsl.ir.kernel.passes import no_needless_barriers
 
 import wavedsl as wd
 

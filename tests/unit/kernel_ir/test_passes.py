@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 from kernel_differences import differences
-from wavedsl.ir import passes
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_parse import parse
-from wavedsl.ir.kernel_passes import rebuild, remove_dead_code
-from wavedsl.ir.kernel_text import text
-from wavedsl.ir.kernel_verify import check
-from wavedsl.ir.passes import (
+from wavedsl.ir.kernel import passes
+from wavedsl.ir.kernel.kernel_eval import run
+from wavedsl.ir.kernel.kernel_parse import parse
+from wavedsl.ir.kernel.kernel_passes import rebuild, remove_dead_code
+from wavedsl.ir.kernel.kernel_text import text
+from wavedsl.ir.kernel.kernel_verify import check
+from wavedsl.ir.kernel.passes import (
     CHECKS,
     DEAD_CODE,
     MERGE_CARRIED,
@@ -19,8 +19,8 @@ from wavedsl.ir.passes import (
     run_passes,
     unroll_pass,
 )
-from wavedsl.ir.strength_reduce import strength_reduce
-from wavedsl.ir.unroll import Turns, unroll
+from wavedsl.ir.kernel.strength_reduce import strength_reduce
+from wavedsl.ir.kernel.unroll import Turns, unroll
 
 from .kernels import gemm, random_loops
 

@@ -1,7 +1,7 @@
 """Constraints in numbers, and the names of matrix instructions."""
 
 import pytest
-from wavedsl.ir.constraints import divisors, resolve_constraints
+from wavedsl.ir.dataflow.constraints import divisors, resolve_constraints
 from wavedsl.ir.symbols import DYNAMIC, evaluate, scale_of
 
 import wavedsl as wd

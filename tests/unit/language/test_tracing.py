@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import sympy
 from source import run
-from wavedsl.ir.graph import Graph, Node, ValueType
-from wavedsl.ir.ops import ROWS
+from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
+from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.source import statement_columns
 
 import wavedsl as wd
@@ -399,7 +399,7 @@ def test_import_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert not [m for m in loaded if m.startswith(("wavedsl.codegen", "wavedsl.runtime", "ctypes"))], loaded
-    assert "wavedsl.ir.evaluate" not in loaded
+    assert "wavedsl.ir.evaluator.evaluate" not in loaded
 
 
 def test_graph_helpers() -> None:

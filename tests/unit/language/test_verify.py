@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from wavedsl.ir.graph import Graph, Node, ValueType
-from wavedsl.ir.graph_verify import graph_problems, verify_graph
+from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
+from wavedsl.ir.dataflow.graph_verify import graph_problems, verify_graph
 
 import wavedsl as wd
 

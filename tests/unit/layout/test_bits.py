@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavedsl.ir.bits import Bits, bit, name_of, parse_bit, rank, spec, unify_k
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.layouts.bits import Bits, bit, name_of, parse_bit, rank, spec, unify_k
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "layout"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavedsl.ir.bits import Bits, spec
-from wavedsl.ir.convert import ConvertPlan, Swap, plan_convert, replay
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.layout import Digit, Layout, make_layout
+from wavedsl.ir.layouts.bits import Bits, spec
+from wavedsl.ir.layouts.convert import ConvertPlan, Swap, plan_convert, replay
+from wavedsl.ir.layouts.layout import Digit, Layout, make_layout
 
 D16, A16 = spec(M="e0 e1 l4 l5", K="l0 l1 l2 l3"), spec(M="l0 l1 l2 l3", K="e0 e1 l4 l5")
 

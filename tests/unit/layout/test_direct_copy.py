@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from wavedsl.ir.direct_copy import DirectCopy, plan_direct
+from wavedsl.ir.addresses.direct_copy import DirectCopy, plan_direct
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.place import Piece, Place, row_major
+from wavedsl.ir.layouts.place import Piece, Place, row_major
 
 
 def filled(place: Place, copy: DirectCopy) -> np.ndarray:

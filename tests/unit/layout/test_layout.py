@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavedsl.ir.bits import spec
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.layout import Digit, Layout, make_layout
+from wavedsl.ir.layouts.bits import spec
+from wavedsl.ir.layouts.layout import Digit, Layout, make_layout
 
 FEW = st.integers(1, 4)
 D16 = spec(M="e0 e1 l4 l5", N="l0 l1 l2 l3")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavedsl.ir.bank_cycles import bank_cycles
-from wavedsl.ir.bits import Bits, kind_of, name_of, number_of, spec, xor_all
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.layout import Digit, make_layout
-from wavedsl.ir.place import Piece, Place, row_major
-from wavedsl.ir.plan_addresses import lane_fields, plan_addresses
-from wavedsl.ir.plan_load import atom_bits, plan_load
+from wavedsl.ir.layouts.bank_cycles import bank_cycles
+from wavedsl.ir.layouts.bits import Bits, kind_of, name_of, number_of, spec, xor_all
+from wavedsl.ir.layouts.layout import Digit, make_layout
+from wavedsl.ir.layouts.place import Piece, Place, row_major
+from wavedsl.ir.layouts.plan_addresses import lane_fields, plan_addresses
+from wavedsl.ir.layouts.plan_load import atom_bits, plan_load
 
 EIGHT, SIXTEEN, GFX942_B128, GFX950_B128 = (1, 2, 4), (1, 2, 4, 8), (1, 2, 20), (1, 2, 12, 20)
 XOR128 = ((3, 4, 3),)

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from wavedsl.ir.bank_cycles import bank_cycles
-from wavedsl.ir.bits import kind_of, name_of, number_of, spec
-from wavedsl.ir.column_pairs import rows_apart
+from wavedsl.ir.addresses.fragment_loads import VECTOR_ATOMS
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.fragment_loads import VECTOR_ATOMS
-from wavedsl.ir.layout import Digit, Layout, make_layout
-from wavedsl.ir.place import row_major
-from wavedsl.ir.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, dma_source
-from wavedsl.ir.staging import _plain_place
+from wavedsl.ir.layouts.bank_cycles import bank_cycles
+from wavedsl.ir.layouts.bits import kind_of, name_of, number_of, spec
+from wavedsl.ir.layouts.column_pairs import rows_apart
+from wavedsl.ir.layouts.layout import Digit, Layout, make_layout
+from wavedsl.ir.layouts.place import row_major
+from wavedsl.ir.layouts.shared_search import MECHANISMS, SharedAccess, candidates, choose_place, dma_source
+from wavedsl.ir.staging.staging import _plain_place
 
 from wavedsl.targets import get_target
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.access import below, element_groups, vector_elements
+from wavedsl.ir.addresses.access import below, element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.bits import spec
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.kernel_eval import run
-from wavedsl.ir.kernel_ir import Param
-from wavedsl.ir.layout import Layout
-from wavedsl.ir.partition import DimPlan
+from wavedsl.ir.cuts.partition import DimPlan
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_eval import run
+from wavedsl.ir.kernel.kernel_ir import Param
+from wavedsl.ir.layouts.bits import spec
+from wavedsl.ir.layouts.layout import Layout
 
 from wavedsl.targets import get_target
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from wavedsl.codegen.ptx import target as ptx_target
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.cluster_shape import Axes, ClusterShape
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import Kernel
-from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.grid.cluster_shape import Axes, ClusterShape
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import Kernel
+from wavedsl.ir.kernel.kernel_ir import Region as Body
 
 THREADS = 256
 """At once: each stands for a workgroup, its number for the rank."""

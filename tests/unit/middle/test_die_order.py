@@ -7,11 +7,11 @@ import products
 import pytest
 from products import BF16, F16, TILE, K, M, N
 from wavedsl.codegen.amdgcn import get_target
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.die_order import Numbering, Operand, choose_numbering, dealt, dealt_number, tile_of, traffic
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import I32, Kernel, Param
-from wavedsl.ir.kernel_ir import Region as Body
+from wavedsl.ir.grid.die_order import Numbering, Operand, choose_numbering, dealt, dealt_number, tile_of, traffic
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import I32, Kernel, Param
+from wavedsl.ir.kernel.kernel_ir import Region as Body
 
 import wavedsl as wd
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import products
 from products import BK, BM, BN, WM, WN, K, M, N
-from wavedsl.ir.graph import Graph, Node
-from wavedsl.ir.graph_copy import Copy, copied
-from wavedsl.ir.graph_verify import verify_graph
+from wavedsl.ir.dataflow.graph import Graph, Node
+from wavedsl.ir.dataflow.graph_copy import Copy, copied
+from wavedsl.ir.dataflow.graph_verify import verify_graph
 
 
 def traced() -> Graph:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from wavedsl.ir.bits import spec
-from wavedsl.ir.coalesced import coalesced
-from wavedsl.ir.derived_layout import same_layout
-from wavedsl.ir.layout import Digit, Layout
-from wavedsl.ir.layout_check import coverage_problem
-from wavedsl.ir.mma_options import fma_atom
-from wavedsl.ir.plans import plan
+from wavedsl.ir.inference.coalesced import coalesced
+from wavedsl.ir.inference.derived_layout import same_layout
+from wavedsl.ir.inference.layout_check import coverage_problem
+from wavedsl.ir.inference.mma_options import fma_atom
+from wavedsl.ir.inference.plans import plan
+from wavedsl.ir.layouts.bits import spec
+from wavedsl.ir.layouts.layout import Digit, Layout
 
 import wavedsl as wd
 from wavedsl.targets import get_target

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.place_barriers import place_barriers
-from wavedsl.ir.plan_body import READ_LEAD, plan_body, program_order
-from wavedsl.ir.step_edges import dependences, memory_edges
-from wavedsl.ir.steps import Step
+from wavedsl.ir.schedule.place_barriers import place_barriers
+from wavedsl.ir.schedule.plan_body import READ_LEAD, plan_body, program_order
+from wavedsl.ir.schedule.step_edges import dependences, memory_edges
+from wavedsl.ir.schedule.steps import Step
 
 import wavedsl as wd
 

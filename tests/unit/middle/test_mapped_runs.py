@@ -1,4 +1,4 @@
-"""`ir/mapped_runs.py`: what it says of a mapping's neighbours is so for every index, and it says as much as it can."""
+"""`mapped_runs.py`: what it says of a mapping's neighbours is so for every index, and it says as much as it can."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import sympy
-from wavedsl.ir.mapped_runs import longest_run, run_length
+from wavedsl.ir.addresses.mapped_runs import longest_run, run_length
 
 P, K, G = (sympy.Symbol(x, integer=True, nonnegative=True) for x in "PKG")
 

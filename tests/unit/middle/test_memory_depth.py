@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavedsl.ir.memory_depth import MOST_STAGES
+from wavedsl.ir.staging.memory_depth import MOST_STAGES
 
 import wavedsl as wd
 from wavedsl.targets import get_target

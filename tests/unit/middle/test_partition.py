@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from wavedsl.ir.constraints import resolve_constraints
+from wavedsl.ir.cuts.partition import cut
+from wavedsl.ir.dataflow.constraints import resolve_constraints
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.partition import cut
 
 import wavedsl as wd
 from wavedsl.targets import get_target

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wavedsl.ir.constraints import resolve_constraints
-from wavedsl.ir.partition import Partition, cut, cuts
-from wavedsl.ir.register_file import FETCHED, held_words
+from wavedsl.ir.cuts.partition import Partition, cut, cuts
+from wavedsl.ir.cuts.register_file import FETCHED, held_words
+from wavedsl.ir.dataflow.constraints import resolve_constraints
 from wavedsl.ir.target import compute_room, wave_room
 
 import wavedsl as wd

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wavedsl.ir.graph import Graph, Node
-from wavedsl.ir.numbers_apart import numbers_apart
-from wavedsl.ir.read_apart import read_apart, same_reads
+from wavedsl.ir.cuts.numbers_apart import numbers_apart
+from wavedsl.ir.dataflow.graph import Graph, Node
+from wavedsl.ir.inference.read_apart import read_apart, same_reads
 
 import wavedsl as wd
 

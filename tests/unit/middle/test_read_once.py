@@ -8,7 +8,7 @@ from typing import Any
 
 import example_files
 import pytest
-from wavedsl.ir.read_once import read_once
+from wavedsl.ir.inference.read_once import read_once
 
 import wavedsl as wd
 

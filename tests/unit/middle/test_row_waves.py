@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wavedsl.ir.constraints import resolve_constraints
-from wavedsl.ir.partition import Partition, cut
-from wavedsl.ir.row_waves import LANE_WORDS
+from wavedsl.ir.cuts.partition import Partition, cut
+from wavedsl.ir.cuts.row_waves import LANE_WORDS
+from wavedsl.ir.dataflow.constraints import resolve_constraints
 
 import wavedsl as wd
 from wavedsl.targets import get_target

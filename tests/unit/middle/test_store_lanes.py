@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from wavedsl.codegen.amdgcn import get_target
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.bits import spec
-from wavedsl.ir.convert import ConvertPlan, Swap, replay
-from wavedsl.ir.layout import Layout, make_layout
-from wavedsl.ir.partition import DimPlan
-from wavedsl.ir.store_lanes import best_swaps, exchanged, store_clocks
+from wavedsl.ir.cuts.partition import DimPlan
+from wavedsl.ir.layouts.bits import spec
+from wavedsl.ir.layouts.convert import ConvertPlan, Swap, replay
+from wavedsl.ir.layouts.layout import Layout, make_layout
+from wavedsl.ir.lower.store_lanes import best_swaps, exchanged, store_clocks
 
 import wavedsl as wd
 

@@ -11,13 +11,13 @@ import example_files
 import numpy as np
 import pytest
 from wavedsl.codegen.ptx import target as ptx_target
-from wavedsl.ir import uneven_tiles
-from wavedsl.ir.builder import Builder
-from wavedsl.ir.kernel_eval import evaluate
-from wavedsl.ir.kernel_ir import I32, Kernel, Param
-from wavedsl.ir.kernel_ir import Region as Body
-from wavedsl.ir.tile_order import TileOrder, tile_numbers
-from wavedsl.ir.uneven_tiles import Uneven, Work, best_dealing, dealt, largest_share, longest_last
+from wavedsl.ir.grid import uneven_tiles
+from wavedsl.ir.grid.tile_order import TileOrder, tile_numbers
+from wavedsl.ir.grid.uneven_tiles import Uneven, Work, best_dealing, dealt, largest_share, longest_last
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_eval import evaluate
+from wavedsl.ir.kernel.kernel_ir import I32, Kernel, Param
+from wavedsl.ir.kernel.kernel_ir import Region as Body
 
 import wavedsl as wd
 

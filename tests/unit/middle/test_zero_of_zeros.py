@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wavedsl.ir.lower_matrix import _zero_of_zeros
-from wavedsl.ir.mma_options import _sources
+from wavedsl.ir.inference.mma_options import _sources
+from wavedsl.ir.lower.lower_matrix import _zero_of_zeros
 
 import wavedsl as wd
 

@@ -10,8 +10,8 @@ import pytest
 from wavedsl.codegen.ptx.emit import PtxProgram, compile_kernel_ir
 from wavedsl.codegen.ptx.target import TARGETS
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder, new_kernel
-from wavedsl.ir.kernel_ir import F32, I32, PRED, Kernel, Param
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_ir import F32, I32, PRED, Kernel, Param
 
 SM80 = TARGETS["sm_80"]
 THREADS = 32

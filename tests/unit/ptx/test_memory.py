@@ -10,9 +10,9 @@ import pytest
 from wavedsl.codegen.ptx.emit import PtxProgram, compile_kernel_ir
 from wavedsl.codegen.ptx.target import TARGETS
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.kernel_ir import B64, F64, I32, I64, Kernel, Param, vector
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_ir import B64, F64, I32, I64, Kernel, Param, vector
 from wavedsl.runtime.toolchain import assemble_ptx
 
 SM80 = TARGETS["sm_80"]

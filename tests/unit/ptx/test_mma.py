@@ -11,9 +11,9 @@ import pytest
 from wavedsl.codegen.ptx.emit import compile_kernel_ir
 from wavedsl.codegen.ptx.target import TARGETS
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel_ir import Kernel, Param, vector
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_ir import Kernel, Param, vector
 from wavedsl.ir.target import MmaAtom, Target
 from wavedsl.runtime.toolchain import assemble_ptx
 

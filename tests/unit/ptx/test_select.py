@@ -11,9 +11,9 @@ from ptx_kernels import THREADS, pointwise
 from wavedsl.codegen.ptx.emit import PtxProgram, compile_kernel_ir
 from wavedsl.codegen.ptx.target import TARGETS
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel_ir import B32, F32, F64, I32, I64, PRED, Kernel, Type, vector
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import B32, F32, F64, I32, I64, PRED, Kernel, Type, vector
 from wavedsl.runtime.toolchain import assemble_ptx
 
 SM80 = TARGETS["sm_80"]
@@ -536,7 +536,7 @@ def test_predicate_constants_fold() -> None:
 
 def test_every_kernel_ir_op_has_a_selection() -> None:
     from wavedsl.codegen.ptx.select import _SELECT
-    from wavedsl.ir.kernel_ir import ROWS
+    from wavedsl.ir.kernel.kernel_ir import ROWS
 
     # no chip here scales in the product, exchanges lane bits with registers' in place, or multiplies by a power of two
     assert set(ROWS) - set(_SELECT) == {"yield", "mma.scaled", "swap_lanes", "ldexp"}

@@ -12,9 +12,9 @@ from wavedsl.codegen.ptx.emit import compile_kernel_ir
 from wavedsl.codegen.ptx.machine import Imm
 from wavedsl.codegen.ptx.target import TARGETS
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.builder import Builder, new_kernel
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.kernel_ir import F32, F64, I32, I64, Param
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.kernel.kernel_ir import F32, F64, I32, I64, Param
 from wavedsl.ir.loc import Loc
 from wavedsl.runtime.toolchain import assemble_ptx
 

@@ -9,7 +9,7 @@ from typing import Any
 import c_driver
 import numpy as np
 import pytest
-from wavedsl.ir.kernel_ir import TensorBoxes
+from wavedsl.ir.kernel.kernel_ir import TensorBoxes
 from wavedsl.runtime.parameters import ParameterBlock
 from wavedsl.runtime.prepare import prepare
 from wavedsl.runtime.workspace import ALIGN, need_of

@@ -28,7 +28,7 @@ def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
 rows = int(sys.argv[1])
 a, b = np.ones((rows, 32), np.float32)[:, {slice}], np.zeros((rows, 16), np.float32)
 kernel(a, b)
-print(b[0, 0], b.min() == b.max(), "wavedsl.ir.lower" in sys.modules or "wavedsl.ir.pipeline" in sys.modules)
+print(b[0, 0], b.min() == b.max(), "wavedsl.ir.lower_kernel" in sys.modules or "wavedsl.ir.pipeline" in sys.modules)
 """
 HELPER = "def scaled(x):\n    return x * {scale}\n"
 

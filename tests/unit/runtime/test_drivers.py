@@ -15,7 +15,7 @@ import pytest
 import standin
 from forks import Forks
 from wavedsl.ir import dtypes
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.runtime import devices, launch
 
 PTX = """
@@ -137,7 +137,7 @@ def library(request, standins, tmp_path_factory) -> Iterator[tuple[str, Path, Fo
     folder = standins(request.param)
     kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path_factory.getbasetemp() / "bytecode")}
     surroundings = {**kept, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(Path(standin.__file__).parent)}
-    processes = Forks(tmp_path_factory.mktemp("forks"), "numpy", "pytest", "wavedsl.ir.kernel_ir",
+    processes = Forks(tmp_path_factory.mktemp("forks"), "numpy", "pytest", "wavedsl.ir.kernel.kernel_ir",
                       "wavedsl.runtime.launch", environment=surroundings)  # fmt: skip
     yield request.param, folder, processes
     processes.close()

@@ -10,7 +10,7 @@ import pytest
 import sympy
 from wavedsl.ir import dtypes
 from wavedsl.ir.errors import EmulationError, LaunchError
-from wavedsl.ir.kernel_ir import Param
+from wavedsl.ir.kernel.kernel_ir import Param
 from wavedsl.runtime import devices, launch, on_emulator, prepare
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
 

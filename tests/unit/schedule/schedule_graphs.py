@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from hypothesis import strategies as st
-from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
+from wavedsl.ir.schedule.schedule_bounds import SchedEdge, SchedNode
 
 CAPACITY = {"issue": 1, "mfma": 1, "lds": 1, "vmem": 1, "valu": 1}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import schedule_graphs as graphs
 from hypothesis import given, settings
-from wavedsl.ir import modulo as scheduler
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
-from wavedsl.ir.schedule_bounds import (
+from wavedsl.ir.schedule import modulo as scheduler
+from wavedsl.ir.schedule.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
+from wavedsl.ir.schedule.schedule_bounds import (
     SchedEdge,
     SchedNode,
     occupied_mii,
@@ -16,8 +16,8 @@ from wavedsl.ir.schedule_bounds import (
     resource_mii,
     topological_order,
 )
-from wavedsl.ir.schedule_check import check_schedule
-from wavedsl.ir.schedule_registers import Value, lifetime, max_live
+from wavedsl.ir.schedule.schedule_check import check_schedule
+from wavedsl.ir.schedule.schedule_registers import Value, lifetime, max_live
 
 
 @pytest.mark.parametrize(("m", "n", "nodes", "clocks"), [(2, 2, 32, 384), (4, 4, 96, 1024), (8, 4, 176, 2048)])

@@ -10,11 +10,11 @@ import pytest
 import schedule_graphs as graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavedsl.ir.cycle_table import cycle_table
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.modulo import ModuloSchedule, modulo_schedule
-from wavedsl.ir.schedule_bounds import SchedEdge, SchedNode
-from wavedsl.ir.schedule_check import check_schedule, verify_schedule
+from wavedsl.ir.schedule.cycle_table import cycle_table
+from wavedsl.ir.schedule.modulo import ModuloSchedule, modulo_schedule
+from wavedsl.ir.schedule.schedule_bounds import SchedEdge, SchedNode
+from wavedsl.ir.schedule.schedule_check import check_schedule, verify_schedule
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "schedule"
 

@@ -1,0 +1,1 @@
+"""How each dimension is cut over workgroups, waves and trips, and who shares what where registers lack."""

@@ -1,0 +1,67 @@
+"""Waves along the dimension of a loop, where those along the grid's would each read a part of a cache line.
+
+In: a kernel without products whose loop adds up tiles of rows, say the gradients of a norm's weights: `total + sum(x,
+dim=M)` in a loop over M, a strip of columns for each workgroup. Waves that divide the strip read less than a cache line
+of every row, and each access of a wave touches as many rows as it has lanes for. Waves that divide the tile of rows
+read whole lines; what they have of the sums they add once, behind the loop (`late_sums.py`).
+
+Out: the wave tiles, or nothing where lines are whole, or where a trip does more along the loop's dimension than add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wavedsl.ir.cuts.register_file import UNHELD
+from wavedsl.ir.dataflow.graph import REGIONS, Graph, Node, Region
+from wavedsl.ir.target import VECTOR_BYTES, Target
+
+Divide = Callable[[dict[Any, int], dict[Any, int]], dict[Any, int]]
+"""Wave tiles where waves may share these tiles, too, and no wave's is less than these multiples."""
+
+
+def waves_along_loops(
+    graph: Graph, waves: Mapping[Any, int], loops: Mapping[Any, int], target: Target, divide: Divide
+) -> dict[Any, int]:
+    """Tiles of a wave, those of a loop's dimension among them, instead of `waves` along the grid's; empty where they
+    stay. `loops`: tiles of loops that waves may share."""
+    lines: dict[Any, int] = {}
+    rows: dict[Any, int] = {}
+    for node in graph.all_nodes():
+        d = node.attrs["body"].dim if node.op == "iterate" else None
+        if d not in loops or not _only_adds(graph, node.attrs["body"], d):
+            continue
+        for n in node.attrs["body"].nodes:
+            if n.op != "read" or n.type is None or d not in n.dims or n.dims[-1] not in waves:
+                continue
+            column, bytes_each = n.dims[-1], max(n.dtype.bits // 8, 1)
+            lines[column] = max(lines.get(column, 0), target.line_bytes // bytes_each)
+            # A wave keeps a load of the widest kind for each lane: so many rows of a line each.
+            rows[d] = max(rows.get(d, 0), target.wave_size * VECTOR_BYTES // target.line_bytes)
+    if all(waves[d] >= line for d, line in lines.items()):
+        return {}
+    return divide({d: loops[d] for d in rows}, {**lines, **rows})
+
+
+def _only_adds(graph: Graph, body: Region, d: Any) -> bool:
+    """Whether all that a trip does along its dimension is to add to what it carries."""
+    users: dict[int, list[Node]] = {}
+    for n in graph.all_nodes():
+        for x in n.inputs:
+            users.setdefault(x.id, []).append(n)
+    if any(n.op == "reshape" or n.op in REGIONS for n in body.nodes):
+        return False
+    sums = [n for n in body.nodes if n.attrs.get("dim") == d and n.op not in UNHELD]
+    for n in sums:
+        last = users.get(n.id, [])
+        if n.op != "sum" or n.dtype.bits < 32 or len(last) != 1 or last[0].op != "add":
+            return False
+        carry = next((x for x in last[0].inputs if x is not n), None)
+        at = next((i for i, x in enumerate(body.yields) if x is last[0]), None)
+        if at is None or carry is not body.carries[at] or users.get(carry.id) != [last[0]]:
+            return False
+    return bool(sums) and all(d not in x.dims for x in body.yields)
+
+
+__all__ = ["waves_along_loops"]

@@ -1,0 +1,1 @@
+"""The graph evaluator: what a kernel means, in NumPy, on whole arrays."""

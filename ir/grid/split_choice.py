@@ -1,0 +1,224 @@
+"""Whether workgroups share the trips of a kernel's loop (`split_k`), in how many parts, and why.
+
+In: a traced graph, its extents, a product of the target, what the user fixed. Out: the graph, cut or as it was, with
+the reason among its `notes`.
+
+A prediction from the product's rates, for `parts` of `trips` each on a grid of `tiles`:
+
+    loop       rounds of workgroups x trips x the longer of a trip's arithmetic and its bytes at a unit's port
+    exchange   storing sums at that port, a fence and a ticket (a latency each), and per part a latency or its bytes
+    whole      no less than the loop's operands take from memory once, and than all that is asked of L2
+
+The cut is made where it is predicted to save half of the time at least, because it changes how sums are rounded: only
+where tiles leave half of the units idle and every part has enough trips to fill a pipeline, on a grid that is known
+while compiling, for a kernel that has nothing but elementwise work behind its loop, and where the user asks for nothing
+that speaks of one workgroup per tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil, inf, prod
+from typing import Any
+
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.dataflow.constraints import ResolvedDim
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType, loop_bounds, region_nodes
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.split_k import Split, cuts, grid_tiles, loop_to_cut, split
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.product import Product
+from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.symbols import evaluate
+from wavedsl.ir.target import Target
+
+LEAST_TRIPS = 8
+"""Trips of a part: as many as a ring of tiles has slots at most."""
+MOST_PARTS = 32
+GAIN = 0.5
+"""Share of the time of one part that several must be predicted to take at most. (Nothing of this was timed on a GPU:
+a doubtful cut is not made.)"""
+
+
+def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices) -> Split:
+    """The graph with its loop cut as the user asks, or as the prediction says, and its tiles handed to workgroups that
+    take several where that is asked for. Raises ConstraintError where the user asks for what would change the kernel's
+    meaning."""
+    if choices.stream:
+        return _streamed(graph, dims, product, choices)
+    found = _cut(graph, dims, target, product, choices)
+    if not choices.turns:
+        return found
+    from wavedsl.ir.grid.turns import in_turn
+
+    try:
+        found = in_turn(found, product.units, choices.swizzle)
+    except ConstraintError as error:
+        error.message = f"Schedule(persistent=True): {error.message}"
+        raise
+    return replace(found, graph=replace(found.graph, notes=(*found.graph.notes, f"persistent: {found.note}")))
+
+
+def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices) -> Split:
+    asked = choices.split
+    if asked is None:
+        parts, why = _predicted(graph, dims, target, product, choices)
+    else:
+        parts, why = asked, "as asked for"
+    if parts == 1:
+        return whole(graph, dims, why)
+    try:
+        # On AMD's chips both parts are read as the result is stored, in wider accesses than a matrix instruction's
+        # lanes hold neighbours: by the models 3 % fewer clocks there (128 x 128 on gfx942 and gfx950), but 2 to 6 %
+        # more on NVIDIA's.
+        found = split(graph, dims, parts, target.vendor != "amd", choices.cluster or ())
+    except ConstraintError as error:
+        if asked is not None:
+            error.message = f"Schedule(split_k={asked}): {error.message}"
+        raise
+    return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"split_k: {parts} ({why})")))
+
+
+def _streamed(graph: Graph, dims: Mapping[Any, Any], product: Product, choices: Choices) -> Split:
+    """The graph with its trips dealt, to one workgroup per compute unit where the user gives no number."""
+    from wavedsl.ir.grid.stream_k import stream  # which loads more of the compiler than a call that is known needs
+
+    asked = choices.stream
+    cluster = choices.cluster or ()
+    if asked is True:
+        apart = [d.extent for d in cuts(graph, dims).values() if d.axis is not None and d.dim in graph.index_dims]
+        workers = max(1, product.units // max(1, prod(n for n in apart if isinstance(n, int))))
+        workers = max(1, workers // prod(cluster)) * prod(cluster)
+    else:
+        workers = int(asked or 1)
+    try:
+        found = stream(graph, dims, workers, choices.swizzle, cluster)
+    except ConstraintError as error:
+        error.message = f"Schedule(stream_k={asked}): {error.message}"
+        raise
+    return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"stream_k: {found.note} (as asked for)")))
+
+
+def whole(graph: Graph, dims: Mapping[Any, Any], why: str) -> Split:
+    """The graph as it was, with the reason."""
+    return Split(replace(graph, notes=(*graph.notes, f"split_k: 1 ({why})")) if why else graph, dims)
+
+
+def _predicted(
+    graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices
+) -> tuple[int, str]:
+    """(parts, why); no reason where the question does not arise."""
+    try:
+        loop = loop_to_cut(graph)
+        cut = cuts(graph, dims)
+    except ConstraintError:
+        return 1, ""
+    body: Region = loop.attrs["body"]
+    tiles, extent = grid_tiles(cut), cut[body.dim].extent
+    if choices.roles or choices.ping_pong or choices.dependent or choices.turns:
+        return 1, "the schedule asks for " + ", ".join([*choices.roles, *_more(choices)])
+    if tiles is None or not isinstance(extent, int) or loop_bounds(loop) != (None, None):
+        return 1, "the grid or the loop is known at launch only"
+    if 2 * tiles > product.units:
+        return 1, f"{tiles} tiles for {product.units} units"
+    trips = ceil(extent / (cut[body.dim].loop or 1))
+    most = min(MOST_PARTS, product.units // max(tiles, 1), trips // LEAST_TRIPS)
+    if most < 2 or not _plain(graph, loop):
+        return 1, f"{trips} trips are too few" if most < 2 else "more than elementwise work follows the loop"
+    model = _Model.of(loop, cut, dims, product, target, tiles, trips)
+    if model is None:
+        return 1, "a trip holds loops of its own"
+    times = {n: model.seconds(n) for n in range(1, most + 1)}
+    best = min(times, key=lambda n: (times[n], n))
+    said = f"{tiles} tiles of {trips} trips for {product.units} units: predicted {1e6 * times[1]:.1f} us in one part"
+    if times[best] > GAIN * times[1]:
+        return 1, said + (f", {1e6 * times[best]:.1f} in {best}" if best > 1 else "")
+    return best, f"{said}, {1e6 * times[best]:.1f} in {best}"
+
+
+def _more(choices: Choices) -> list[str]:
+    return [name for name in ("ping_pong", "dependent") if getattr(choices, name)] + ["persistent"] * choices.turns
+
+
+def _plain(graph: Graph, loop: Node) -> bool:
+    """Whether no loop, condition or product comes behind the loop."""
+    after = graph.region.nodes[graph.region.nodes.index(loop) + 1 :]
+    return not any(n.op in (*REGIONS, *PRODUCTS) for n in after)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One loop on one product. Seconds and bytes; `trip` of one workgroup."""
+
+    trip: float
+    trip_bytes: float
+    unique_bytes: float
+    sums: float
+    tiles: int
+    trips: int
+    product: Product
+    target: Target
+
+    @staticmethod
+    def of(
+        loop: Node, cut: Mapping[Any, ResolvedDim], dims: Mapping[Any, Any], product: Product, target: Target,
+        tiles: int, trips: int,
+    ) -> _Model | None:  # fmt: skip
+        body: Region = loop.attrs["body"]
+        if any(n.op in REGIONS for n in body.nodes):
+            return None
+
+        def whole(d: Any) -> float:
+            found = evaluate(d, dims)
+            return float(found) if isinstance(found, int) else inf
+
+        def tile(d: Any) -> float:
+            """Elements that a workgroup has of a dimension in one trip; `K / 32` is cut as K is."""
+            own = cut.get(d)
+            if own is not None:
+                return float(own.workgroup or own.loop or 1)
+            shares = (tile(s) / max(whole(s), 1) for s in getattr(d, "free_symbols", ()) if s in cut)
+            return whole(d) * prod(shares)
+
+        def elements(t: ValueType) -> float:
+            return prod(tile(d) for d in t.dims)
+
+        seconds = moved = unique = 0.0
+        rates = product.matrix_rates(target)
+        for n in region_nodes(body):
+            if not isinstance(n.type, ValueType) or n.op == "carry":
+                continue
+            if n.op == "read":
+                moved += elements(n.type) * n.dtype.bits / 8
+                unique += prod(whole(d) for d in n.dims) * n.dtype.bits / 8
+            elif n.op in PRODUCTS:
+                a = n.inputs[0].type
+                assert isinstance(a, ValueType)
+                along = prod(tile(d) for d in a.dims if d not in n.dims)
+                rate = rates.get(a.dtype.name, float(product.vector.get(a.dtype.name, product.vector["f32"])))
+                seconds += 2 * elements(n.type) * along / (rate * product.clock)
+            elif ROWS[n.op].compute is not None or n.op in ("cast", "sum"):
+                widest = max((elements(x.type) for x in n.inputs if isinstance(x.type, ValueType)), default=1.0)
+                rate = float(product.vector.get(n.dtype.name, product.vector["f32"]))
+                seconds += widest / (rate * product.clock)
+        port = product.unit_port(target, "load.global") * product.clock
+        carried = sum(elements(c.type) * c.dtype.bits / 8 for c in body.carries if isinstance(c.type, ValueType))
+        return _Model(max(seconds, moved / port), moved, unique, carried, tiles, trips, product, target)
+
+    def seconds(self, parts: int) -> float:
+        """Predicted seconds of the kernel in so many parts."""
+        p = self.product
+        rounds = ceil(self.tiles * parts / p.units)
+        asked = self.tiles * self.trips * self.trip_bytes
+        loop = rounds * ceil(self.trips / parts) * self.trip
+        exchange = 0.0
+        if parts > 1:
+            port = p.unit_port(self.target, "load.global") * p.clock
+            one = self.sums / port
+            exchange = one + 2 * p.latency + parts * max(p.latency, one)
+            asked += 2 * self.tiles * parts * self.sums
+        return p.latency + max(loop, self.unique_bytes / p.hbm, asked / p.l2_bandwidth(self.target)) + exchange
+
+
+__all__ = ["GAIN", "LEAST_TRIPS", "chosen_split", "whole"]

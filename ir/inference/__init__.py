@@ -1,0 +1,1 @@
+"""Layout inference: which lane and register holds which element of every value, by which instructions."""

@@ -1,0 +1,116 @@
+"""Layouts of values that no matrix instruction fixes: the one that makes their memory access coalesced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.dataflow.graph import Graph, Node
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import is_tile, view_dims
+from wavedsl.ir.layouts.bits import spec, with_bits
+from wavedsl.ir.layouts.layout import Digit, Layout
+from wavedsl.ir.symbols import dim_name
+from wavedsl.ir.target import VECTOR_BYTES, Target
+
+
+def coalesced_for(
+    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False
+) -> Layout:
+    """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
+    the next. `exact`: without padding.
+
+    The order of dimensions is that of the array which is written or read, and 16 bytes are those of the widest element
+    among such arrays. Where no array has all dimensions of the class, both follow the largest tile which is read and
+    then repeated along the others. What never meets memory, and a row's label or scale, does not make vectors narrower.
+    """
+    order = list(widest.dims)
+    bits = 0
+    ids = {n.id for n in nodes}
+    limit = VECTOR_BYTES * 8
+    repeated = _largest_repeated(nodes, graph, partition)
+    otherwise = widest.dtype.bits
+    if repeated is not None:
+        dims = [d for d in view_dims(graph, repeated) if d in widest.dims]
+        order = [d for d in order if d not in dims] + dims
+        otherwise = graph.argument(repeated.attrs["memory"]).dtype.bits
+        if repeated.attrs.get("elements_per_thread"):
+            limit = min(limit, int(repeated.attrs["elements_per_thread"]) * bits)
+    for n in graph.all_nodes():
+        touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
+        if touches and is_tile(graph, n):
+            argument = graph.argument(n.attrs["memory"])
+            dims = [d for d in view_dims(graph, n) if d in widest.dims]
+            if set(dims) == set(widest.dims):
+                order = dims
+                bits = max(bits, argument.dtype.bits)
+            if n.attrs.get("elements_per_thread"):
+                limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
+    waves = {d: partition.dims[d].wave for d in order}
+    return coalesced(order, waves, max(bits or otherwise, 8), target, limit, exact=exact)
+
+
+def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> Node | None:
+    """The read with the most bytes per wave among those that values of a class repeat along dimensions which the read
+    lacks; what is computed of one read alone counts as it."""
+    found: Node | None = None
+    most = 0
+    for n in nodes:
+        for x in n.inputs if ROWS[n.op].index_rule in ("same", "lift") else ():
+            while x.op != "read" and ROWS[x.op].index_rule == "same" and len(x.inputs) == 1:
+                x = x.inputs[0]
+            if x.op != "read" or not x.dims or not set(x.dims) < set(n.dims) or not is_tile(graph, x):
+                continue
+            size = prod(partition.dims[d].wave for d in x.dims) * graph.argument(x.attrs["memory"]).dtype.bits
+            if size > most:
+                found, most = x, size
+    return found
+
+
+def coalesced(
+    order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
+    least: int = 1, exact: bool = False,
+) -> Layout:  # fmt: skip
+    """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
+    `least`: neighbours along the innermost dimension that must be in one lane.
+
+    A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
+    `exact`: lanes lie along that part only, and what is left of them are replicas.
+    """
+    lanes_left = target.lane_bits
+    element = max(0, (limit // bits).bit_length() - 1)
+    whole = sum((waves[d] - 1).bit_length() for d in order)
+    element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
+    element = max(element, least.bit_length() - 1)
+    lane = 0
+    strings: dict[str, str] = {}
+    digits: list[Digit] = []
+    extents: dict[str, int] = {}
+    next_element = 0
+    for d in reversed(order):
+        size = waves[d]
+        own: list[str] = []
+        width = (size & -size).bit_length() - 1 if exact else (size - 1).bit_length()
+        if element and not next_element:
+            take = min(element, width)
+            while take and size % (1 << take):
+                take -= 1
+            own += [f"e{i}" for i in range(take)]
+            next_element = take
+        element = 0
+        take = min(lanes_left, max(0, width - len(own)))
+        # Pad to lanes only when it wastes less than half of them.
+        own += [f"l{lane + i}" for i in range(take)]
+        lane += take
+        lanes_left -= take
+        box = 1 << len(own)
+        count = -(-size // box)
+        strings[dim_name(d)] = " ".join(own)
+        extents[dim_name(d)] = count * box
+        if count > 1:
+            digits.insert(0, Digit("reg", count, dim_name(d), 1))
+    free = " ".join(f"l{i}" for i in range(lane, target.lane_bits))
+    inner = spec(with_bits(strings), free=free)
+    return Layout(inner, tuple(digits), tuple((dim_name(d), extents[dim_name(d)]) for d in order))

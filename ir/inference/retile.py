@@ -1,0 +1,146 @@
+"""Loop tiles that the compiler makes finer than the user's, because a pipeline of two, or its registers, fit only then.
+
+In: a graph, its partition, the kernel that was lowered from them, or why it could not be. Out: the partition with which
+to lower again, or None where the first one stays.
+
+A tile of K that fills shared memory leaves one slot: copies and products then take turns, with two barriers between.
+Half the tile in two slots takes the same memory, and one tile is copied while the other is multiplied. A loop that does
+nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
+else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take part in it.
+
+A trip of a wide tile may hold more than a wave has registers for: what it adds up, what its products read, and what is
+on its way to shared memory for the next. Allocation then computes addresses anew in the loop, and moves or spills what
+does not fit. Half the tile has half of all but the sums.
+
+Tiles of such a loop that shared memory does not hold even once are halved until it does (`fitting`). A loop whose trips
+workgroups share (`split_k`) may leave less room than the user's own loop, for the counter that they read (unless it
+lies over the tiles, `over_tiles`): where that alone makes tiles too large, they are halved as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.dataflow.graph import Graph, Node, Region
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.inference.infer import Inference
+from wavedsl.ir.kernel.kernel_ir import Kernel
+from wavedsl.ir.layouts.column_pairs import Rows
+from wavedsl.ir.layouts.fragment import register_count
+from wavedsl.ir.target import Target
+
+LEAST_ROW = 64
+"""Bytes of a row of a finer tile: what four lanes of 16 bytes read."""
+FILLED = 1 / 2
+"""Share of a wave's registers beyond which a trip's sums, operands and copies on their way make allocation compute
+addresses anew: of f16 loops of all tiles with waves of 16 to 128 a side on gfx90a, gfx942 and gfx950, those with 288
+registers and more of 512 have vector instructions or spills, those with 256 and fewer, and `ACROSS`, have none."""
+ACROSS = 48
+"""Registers more where an operand lies across K in memory and is copied through registers: its single elements go to
+many rows of shared memory, or its words come from many, each by an address. With 224 registers such loops of the same
+tiles move accumulators or have vector instructions, with 208 none."""
+
+
+def finer(
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices
+) -> Partition | None:
+    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only."""
+    if choices.stages is not None:
+        return None
+    shared = _shared_loops(graph)
+    loops = [note for note in kernel.notes["lowering"].loops if note.slots == 1]
+    single = {note.dim for note in loops if (note.trips or 0) > 1 or (note.trips is None and note.dim in shared)}
+    return _halved(graph, partition, inference, single)
+
+
+def fitting(
+    graph: Graph, partition: Partition, inference: Inference, refused: ConstraintError, choices: Choices
+) -> Partition | None:
+    """The partition with halved tiles of loops that consist of products only, where with `partition` the kernel is
+    refused: of the loops whose tile is too large for shared memory, and of those that workgroups share."""
+    if choices.stages is not None:
+        return None
+    return _halved(graph, partition, inference, {*refused.tile, *_shared_loops(graph)})
+
+
+def _shared_loops(graph: Graph) -> set[str]:
+    """Dimensions of the loops whose trips workgroups share."""
+    return {str(n.attrs["body"].dim) for n in graph.all_nodes() if n.op == "iterate" and n.attrs.get("aligned")}
+
+
+def lighter(
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices, target: Target,
+    rows: Rows,
+) -> Partition | None:  # fmt: skip
+    """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`.
+    `rows`: reads whose rows are contiguous in memory (`column_pairs`)."""
+    if choices.stages is not None or target.vendor != "amd":  # elsewhere nothing is copied through registers ahead
+        return None
+    loops = {str(n.attrs["body"].dim): n for n in graph.all_nodes() if n.op == "iterate"}
+    full = set()
+    for note in kernel.notes["lowering"].loops:
+        n = loops.get(note.dim)
+        if n is None or (note.trips or 0) < 2:
+            continue
+        held = _sums(n, inference) + sum(step.words for step in note.steps if step.kind in ("gload", "sread"))
+        if any(step.kind == "gload" for step in note.steps) and _across(n.attrs["body"], rows):
+            held += ACROSS
+        if held > FILLED * target.registers:
+            full.add(note.dim)
+    return _halved(graph, partition, inference, full)
+
+
+def _halved(graph: Graph, partition: Partition, inference: Inference, dims: Collection[str]) -> Partition | None:
+    """The partition with halved tiles of those of these loops for which no one can tell."""
+    changed: dict[Any, Any] = {}
+    for n in graph.all_nodes():
+        if n.op != "iterate":
+            continue
+        region: Region = n.attrs["body"]
+        plan = partition.dims[region.dim]
+        if any(base == region.dim for base, _ in partition.derived.values()):
+            continue
+        if str(region.dim) not in dims or plan.tile % 2 or plan.ragged or not _only_products(region, inference):
+            continue
+        sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]
+        if min(sizes, default=0) * plan.tile // 2 < LEAST_ROW:
+            continue
+        changed[region.dim] = replace(plan, tile=plan.tile // 2, wave=plan.wave // 2, parts=2 * plan.parts)
+    if not changed:
+        return None
+    return replace(partition, dims={d: changed.get(d, p) for d, p in partition.dims.items()})
+
+
+def _sums(n: Node, inference: Inference) -> int:
+    """Registers of what a loop carries."""
+    return sum(register_count(inference.layouts[c.id], c.dtype) for c in n.attrs["body"].carries)
+
+
+def _across(region: Region, rows: Rows) -> bool:
+    """Whether a tile that the loop reads is contiguous in memory along another dimension than the loop's."""
+    return any(rows.get(n.id, str(region.dim)) != str(region.dim) for n in region.nodes if n.op == "read")
+
+
+def _only_products(region: Region, inference: Inference) -> bool:
+    """Whether every carried value grows by a product along the loop's dimension, of values read in the loop."""
+    for carry, last in zip(region.carries, region.yields):
+        if last.op != "mma" or last.inputs[2] is not carry or inference.mmas[last.id].k != str(region.dim):
+            return False
+        if not all(_fresh(x, region) for x in last.inputs[:2]):
+            return False
+    others = {"read", "mma", "constant"}
+    return bool(region.carries) and all(
+        n.op in others or (ROWS[n.op].index_rule == "same" and not ROWS[n.op].effect) for n in region.nodes
+    )
+
+
+def _fresh(n: Node, region: Region) -> bool:
+    """Whether a value is read in every trip, through elementwise steps or directly, along the loop's dimension."""
+    if n.op == "read":
+        return n in region.nodes and region.dim in n.dims
+    return bool(n.inputs) and ROWS[n.op].index_rule == "same" and all(_fresh(x, region) for x in n.inputs)

@@ -1,0 +1,168 @@
+"""Waves that hold the same elements of an array wait for each other before one of them writes these back.
+
+In: a traced graph and how it is cut. Out: a graph with fences. Where waves are spread over a dimension that an array
+lacks (they share K, and C has none), each of them reads all that it needs of the array, and one alone writes. A wave
+that is late would read what has been written: C's new numbers for its old ones in `alpha * A B + beta * C`. So between
+a read and the write behind it stands a fence of the workgroup's own scope; in a loop one stands behind the write as
+well, for the next trip's reads. Fences between reads and writes of different elements are the tracer's
+(`tracer/builder.py`), and of what nobody reads there is nothing to wait for.
+
+Four warps that are one wave to the compiler (a warpgroup) share elements in the same way where a layout has replicas in
+lanes of different warps, or a read or an earlier write has others than the write: what is read and written by layouts
+is looked at then.
+
+Invariant: the graph that was traced is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.dataflow.graph import REGIONS, Graph, Node, Region
+from wavedsl.ir.dataflow.graph_copy import Copy, copied
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import is_tile, view_dims
+from wavedsl.ir.inference.infer import Inference
+from wavedsl.ir.layouts.bits import number_of
+from wavedsl.ir.layouts.layout import Layout
+
+WARP = 32
+"""Lanes that run together where four warps are one wave."""
+
+
+def by_waves(graph: Graph, partition: Partition) -> Graph:
+    """`graph`, itself where no waves share what one of them writes back."""
+    found = [n for n, before in accessed_before(graph) if any(x.op == "read" for x in before)]
+    shared = {n.id for n in found if _one_of_several(graph, partition, n)}
+    return fenced(graph, shared) if shared else graph
+
+
+def by_warps(graph: Graph, inference: Inference) -> Graph:
+    """The same for the warps of warpgroups, by the layouts of what they read and write."""
+    shared = {n.id for n, before in accessed_before(graph) if not _same_warps(graph, inference, n, before)}
+    return fenced(graph, shared) if shared else graph
+
+
+def accessed_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
+    """Writes and atomics with the reads and writes of the same array in front of them, no fence between that is surely
+    passed: one in a branch, or in a loop, may not be.
+    """
+    found: list[tuple[Node, list[Node]]] = []
+
+    def walk(region: Region, known: dict[str, list[Node]]) -> None:
+        for n in region.nodes:
+            if n.op == "fence":
+                known.clear()
+            elif n.op in REGIONS:
+                inner = {name: list(before) for name, before in known.items()}
+                walk(n.attrs["body"], inner)
+                for name, before in inner.items():
+                    here = known.setdefault(name, [])
+                    here += [x for x in before if x not in here]
+            elif "memory" in n.attrs:
+                here = known.setdefault(n.attrs["memory"], [])
+                if ROWS[n.op].effect and here:
+                    found.append((n, list(here)))
+                if n.op in ("read", "write"):
+                    here.append(n)
+
+    walk(graph.region, {})
+    return found
+
+
+def written_before(graph: Graph, access: Node) -> bool:
+    """Whether a kernel may have written an array before it accesses it: in front of that, or in a loop around both."""
+    return any(follows(graph, w, access) for w in writers(graph, access.attrs["memory"]) if w is not access)
+
+
+def writers(graph: Graph, memory: str) -> list[Node]:
+    """Writes and atomics of an array."""
+    return [n for n in graph.all_nodes() if n.attrs.get("memory") == memory and ROWS[n.op].effect]
+
+
+def follows(graph: Graph, early: Node, late: Node) -> bool:
+    """Whether one node may run after another has: it stands behind it, or in a loop with it."""
+    inside = _loops(graph)
+    if early.id not in inside or late.id not in inside:
+        return False
+    order = {number: i for i, number in enumerate(inside)}
+    around = inside[late.id]
+    return order[early.id] < order[late.id] or any(r is x for r in inside[early.id] for x in around)
+
+
+def loops_around(graph: Graph, n: Node) -> tuple[Region, ...]:
+    """The bodies of the loops that a node is in, outermost first."""
+    return _loops(graph)[n.id]
+
+
+def _loops(graph: Graph) -> dict[int, tuple[Region, ...]]:
+    """By node, in the order in which they stand."""
+    inside: dict[int, tuple[Region, ...]] = {}
+
+    def walk(region: Region, loops: tuple[Region, ...]) -> None:
+        for n in region.nodes:
+            inside[n.id] = loops
+            if n.op in REGIONS:
+                body = n.attrs["body"]
+                walk(body, loops if n.op == "when" else (*loops, body))
+
+    walk(graph.region, ())
+    return inside
+
+
+def fenced(graph: Graph, writes: Collection[int]) -> Graph:
+    """A copy with a fence in front of each of these writes. (Between trips the tracer has put those that it takes.)"""
+
+    def change(copy: Copy, n: Node) -> Node:
+        if n.id in writes:
+            copy.add("fence", (), {"scope": "workgroup"}, None, n.loc)
+        return copy.same(n)
+
+    return copied(graph, change)
+
+
+def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
+    """Whether waves are spread over a dimension that the elements written do not have."""
+    dims = view_dims(graph, write) if is_tile(graph, write) else write.inputs[0].dims
+    own = {partition.derived[d][0] if d in partition.derived else d for d in dims}
+    return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
+
+
+def _same_warps(graph: Graph, inference: Inference, write: Node, before: Collection[Node]) -> bool:
+    """Whether each element is accessed `before` by the warp alone that writes it."""
+    layout = _layout(inference, write)
+    if layout is None or not is_tile(graph, write) or not all(is_tile(graph, x) for x in before):
+        return False
+    if any(1 << number_of(b) >= WARP for b in layout.replica_bits("l")) and any(x.op == "read" for x in before):
+        return False
+    others = [found for x in before if (found := _layout(inference, x)) != layout]
+    if not others:
+        return True
+    owners = _owners(layout)
+    return owners is not None and all((own := _owners(x)) is not None and np.array_equal(own, owners) for x in others)
+
+
+def _layout(inference: Inference, n: Node) -> Layout | None:
+    """The layout of what is read or written."""
+    if n.op == "read":
+        return inference.layouts[n.id]
+    return inference.demands.get((n.id, 0), inference.layouts.get(n.inputs[0].id))
+
+
+def _owners(layout: Layout | None) -> np.ndarray | None:
+    """Every element with the warp of the wave that holds it, as one number each, in order; None where several do."""
+    if layout is None:
+        return None
+    table, extents = layout.table(), dict(layout.extents)
+    place = np.zeros((), np.int64)
+    for d in sorted(layout.dims):
+        place = place * extents[d] + table[d]
+    warps = (np.arange(layout.lanes) // WARP)[None, :, None]
+    most = -(-layout.lanes // WARP)
+    pairs = np.unique(place * most + warps)
+    return pairs if len(pairs) == len(np.unique(pairs // most)) else None
+
+
+__all__ = ["accessed_before", "by_warps", "by_waves", "fenced", "follows", "loops_around", "writers", "written_before"]

@@ -1,0 +1,134 @@
+"""What the waves of a workgroup hold of a reduction or scan, joined through shared memory.
+
+In: cells (tuples of numbers) in the registers of each wave along a dimension. Out: per cell those of all these waves,
+in order. The one idea: where lanes hold the same, one of them speaks for all, and the cells of the waves that meet lie
+beside each other, so that a load brings those of several waves.
+
+Invariant: whoever takes a cell has its loads emitted by then, and no more than `FLYING` words of later ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.kernel.kernel_ir import Value, vector
+from wavedsl.ir.lower.exchange import waves_along
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.wave_meeting import VECTOR, Meeting
+
+Cell = tuple[Value, ...]
+
+FLYING = 16
+"""Words that a lane has on their way beside those it is joining: all of 32 waves' at once were as many registers as
+the row has there that is summed up."""
+
+
+def joined(
+    low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell],
+    kept: Sequence[int] | None = None,
+) -> list[Cell]:  # fmt: skip
+    """Join what the waves along `dim` hold, each lane with the same lane of the others, in order of the waves. `kept`
+    as in `Meeting`, where lanes that differ in other bits hold the same."""
+    out = []
+    for per_wave in gathered(low, dim, cells, kept):
+        found: Cell | None = None
+        for cell in per_wave:
+            found = cell if found is None else join(found, cell)
+        assert found is not None
+        out.append(found)
+    return out
+
+
+def gathered(
+    low: Lowering, dim: str, cells: Sequence[Cell], kept: Sequence[int] | None = None
+) -> Iterator[Iterator[Cell]]:
+    """Per cell, what the same lane of every wave along `dim` holds, in order of the waves: to be taken one after the
+    other, for loads are emitted as their cells are taken."""
+    b = low.b
+    count, waves = low.plans[dim].waves, low.partition.waves
+    meeting = Meeting.of(low.target.wave_size, count, waves, kept)
+    met = _Met(low, dim, [v for cell in cells for v in cell], meeting)
+    b.barrier()  # readers of what was there before are done
+    met.store()
+    b.barrier()
+    first = 0
+    for cell in cells:
+        numbers = range(first, first + len(cell))
+        first += len(cell)
+        yield (tuple(met.take(i, w) for i in numbers) for w in range(met.meeting.count))
+
+
+class _Met:
+    """Values that waves leave for each other. `take` gives one wave's, loaded no earlier than `FLYING` says."""
+
+    def __init__(self, low: Lowering, dim: str, values: Sequence[Value], meeting: Meeting):
+        self.low, self.values, self.meeting = low, values, meeting
+        self.first, self.divisor = waves_along(low, dim)
+        self.digit = low.digit(dim)
+        self.starts: list[int] = []
+        size = 0
+        for v in values:
+            self.starts.append(size)
+            size += meeting.bytes(v.type.words) // (meeting.waves if meeting.kept is None else 1)
+        self.size = size
+        self.pending = deque((i, w, n) for i, v in enumerate(values) for w, n in self._runs(v.type.words))
+        self.loaded: dict[tuple[int, int], Value] = {}
+        self.flying = 0
+
+    def store(self) -> None:
+        """Leave this wave's values."""
+        b, speaks = self.low.b, None
+        if self.meeting.kept is not None:
+            silent = self.meeting.lanes - 1 & ~sum(1 << x for x in self.meeting.kept)
+            speaks = b.cmp("eq", b.and_(b.lane(), silent), 0)
+        for i, v in enumerate(self.values):
+            at = self._place(i, self.digit, b.wave())
+            b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=speaks, buffer=self.low.reduced_in)
+
+    def take(self, i: int, wave: int) -> Value:
+        """A value as a wave along the dimension left it."""
+        while self.pending and ((i, wave) not in self.loaded or self.flying < FLYING):
+            self._load(*self.pending.popleft())
+        found = self.loaded.pop((i, wave))
+        self.flying -= found.type.words
+        return found
+
+    def _load(self, i: int, first: int, count: int) -> None:
+        """Load a value of `count` waves from the `first` on."""
+        b, kind = self.low.b, self.values[i].type
+        at = self._place(i, first, b.add(self.first, first * self.divisor))
+        got = b.load_shared(at, bytes=4 * kind.words * count, buffer=self.low.reduced_in)
+        for w in range(count):
+            part = got if count == 1 else b.slice(got, w * kind.words, kind.words)
+            self.loaded[i, first + w] = b.bitcast(part, kind)
+        self.flying += kind.words * count
+
+    def _runs(self, words: int) -> list[tuple[int, int]]:
+        """(first wave, number of waves) of each load of a value."""
+        found, w = [], 0
+        while w < self.meeting.count:
+            n = 1 if self.meeting.kept is None else max(1, VECTOR // words)
+            while w + n > self.meeting.count:
+                n //= 2
+            found.append((w, n))
+            w += n
+        return found
+
+    def _place(self, i: int, digit: Any, wave: Value) -> Any:
+        """Where a value lies of the wave of this number, which is the `digit`th along the dimension."""
+        b, low, meeting, words = self.low.b, self.low, self.meeting, self.values[i].type.words
+        if meeting.kept is None:
+            lane = scaled(b, b.lane(), words * 4)
+            return total(b, [low.reduced_at, lane, scaled(b, wave, self.size), self.starts[i]])
+        stride, speakers = meeting.stride(words), 1 << len(meeting.kept)
+        apart = self.divisor * meeting.count
+        groups = [scaled(b, b.udiv(b.wave(), apart), self.divisor), b.urem(b.wave(), self.divisor)]
+        group = scaled(b, total(b, groups), stride * speakers) if meeting.waves > meeting.count else 0
+        bits = [scaled(b, b.and_(b.lshr(b.lane(), x), 1), stride << k) for k, x in enumerate(meeting.kept)]
+        return total(b, [low.reduced_at, self.starts[i], group, *bits, scaled(b, digit, 4 * words)])
+
+
+__all__ = ["Cell", "gathered", "joined"]

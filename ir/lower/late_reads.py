@@ -1,0 +1,211 @@
+"""Reads of a result's epilogue: a bias, scales, the addend C. They are loaded while results are being stored.
+
+In: a kernel whose products have many results, or one that holds long rows until their sums are known. A tile of
+128 x 256 of two warpgroups has as many addends as sums, and a column's scale for every fourth register: loaded all at
+once they leave no registers for what is computed of them. So a read that only elementwise steps and writes use has its
+loads emitted when somebody asks for an element, and `Ahead` asks for the elements of the next stores, as many as
+registers hold.
+
+Invariant: what reads and users are in one region, so a load stands before all that needs it; nothing in the region
+writes to the array but results in place of what is read, whose stores need their own elements' loads (`in_place`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wavedsl.ir.addresses.access import join_register
+from wavedsl.ir.cuts.register_file import ADDRESSES
+from wavedsl.ir.dataflow.graph import Node, region_nodes
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import is_tile, same_place
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import Value
+from wavedsl.ir.layouts.fragment import Fragment, Lazy, OnDemand, per_register, register_count
+from wavedsl.ir.lower.in_place import elementwise, stored_over
+from wavedsl.ir.lower.loop_registers import wave_registers
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.product_stages import register_room
+from wavedsl.ir.schedule.steps import Context, Step
+
+FREE = 80
+"""Registers that stay free of sums and loads: addresses, slots, and what a few elements take on their way."""
+SHARED = 32
+"""As many for each further result: what a panel of two results has in common is held from one to the other."""
+DEALT = 16
+"""As many where results are stored in branches: the numbers of tiles and trips that decide about them."""
+LEAST = 8
+"""Registers that loads may hold even where there is less room."""
+
+FLYING = 32
+"""Registers of loads on their way where long values go element by element: eight of 16 bytes, 128 KB of a compute
+unit with 16 waves, which is more than memory's latency times a unit's share of its rate. A quarter of a lane's where it
+has fewer than four times as many: the others hold what is computed of them."""
+
+
+def is_late(low: Lowering, n: Node) -> bool:
+    """Whether a read is loaded as results are stored: beside a row, where a compute unit holds more workgroups so.
+    Otherwise it is better loaded with the row, for nobody waits for it then."""
+    if not _can_be_late(low, n):
+        return False
+    if not low.row_registers:
+        return True
+    others = [x for x in low.graph.region.nodes if x.op == "read" and _can_be_late(low, x)]
+    words = sum(register_count(low.layout(x), x.dtype) for x in others)
+    return _resident(low, words) < _resident(low, LEAST)
+
+
+def _resident(low: Lowering, words: int) -> int:
+    """Waves on a compute unit that have a row and so many registers of loads beside it."""
+    threads = low.partition.waves * low.target.wave_size
+    return low.target.occupancy(low.row_registers + ADDRESSES + words, 0, threads)
+
+
+def _beside_row(low: Lowering) -> int:
+    """Most registers that loads may hold beside a row without a workgroup less on a compute unit."""
+    least = _resident(low, LEAST)
+    room = wave_registers(low) - low.row_registers - ADDRESSES
+    return max((words for words in range(LEAST, room + 1) if _resident(low, words) == least), default=LEAST)
+
+
+def _can_be_late(low: Lowering, n: Node) -> bool:
+    """Whether a read may be loaded as results are stored."""
+    region = low.region_of(n)
+    if not low.computes_late(region) or n.id in low.staged or n.id in low.ring_of:
+        return False
+    if not n.dims or low.units(n) is not None:
+        return False
+    if region is low.graph.region and not low.streams and not is_tile(low.graph, n):
+        return False
+    before = set() if region is low.graph.region else {x.id for x in region.nodes[: region.nodes.index(n)]}
+    for x in region_nodes(region):
+        if x.op == "fence" and x.id in before:
+            continue
+        if ROWS[x.op].effect and x.op not in ("write", "iterate"):
+            return False
+        if x.op == "write" and x.attrs["memory"] == n.attrs["memory"] and stored_over(low, n) is not x:
+            if not low.streams or same_place(n, x):
+                return False
+    users = low.users()
+    work, seen = [n], {n.id}
+    while work:
+        for u in users.get(work.pop().id, ()):
+            if low.region_of(u) is not region:
+                return False
+            if u.op == "write":
+                if not is_tile(low.graph, u) or low.arrays[u.attrs["memory"]].dtype.packed:
+                    return False
+            elif not elementwise(low, u):
+                return False
+            elif u.id not in seen:
+                seen.add(u.id)
+                work.append(u)
+    return True
+
+
+def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:
+    """In place of a read's loads: the promise of them."""
+    keys = low.keys(n)
+
+    def emit(context: Context) -> None:
+        value = LateRead(low, n, context, loads)
+        for key in keys:
+            context.env[key] = value
+
+    uses = tuple(dict.fromkeys(k for s in loads for k in s.uses))
+    return Step(f"read {n.attrs['memory']} as results are stored", "compute", (), 0, uses, keys, emit, "", n.loc)
+
+
+class LateRead(OnDemand):
+    """A read whose loads are emitted as its elements are asked for."""
+
+    def __init__(self, low: Lowering, n: Node, context: Context, loads: Sequence[Step]):
+        self.layout, self.dtype = low.layout(n), n.dtype
+        self.b, self.low, self.node, self.context, self.loads = low.b, low, n, context, loads
+        self.home = low.homes(n)
+        self.loaded: dict[int, Value] = {}
+        self.joined: dict[int, Value] = {}
+
+    def word(self, b: Builder, index: int) -> Value:
+        found = self.joined.get(index)
+        if found is None:
+            found = self.joined[index] = join_register(b, self.layout, self.dtype, index, self._source)
+        return found
+
+    def element(self, b: Builder, index: int) -> Value:
+        per = per_register(self.dtype)
+        word = self.word(b, index // per)
+        return word if per == 1 else b.unpack(word, self.dtype, index % per)
+
+    def touch(self, index: int) -> None:
+        self._load(self.home[index][0])
+
+    def _source(self, element: int) -> tuple[Value, int]:
+        g, position = self.home[element]
+        return self._load(g), position
+
+    def _load(self, g: int) -> Value:
+        found = self.loaded.get(g)
+        if found is None:
+            env, key = self.context.env, self.loads[g].defs[0]
+            with self.low.b.loc(self.node.loc):
+                self.loads[g].emit(self.context)
+            found = self.loaded[g] = env[key]
+            env[key] = self
+            self.low.late_words += found.type.words
+        return found
+
+
+class Ahead:
+    """Starts the loads of the stores to come, in their order. `pieces`: per store a value and which of its elements it
+    takes."""
+
+    def __init__(self, low: Lowering, pieces: Sequence[tuple[Fragment, Sequence[int]]]):
+        self.low, self.pieces = low, pieces
+        room = register_room(low) if low.strategy.bulk else wave_registers(low)
+        held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
+        results = len({id(value) for value, _ in pieces})
+        dealt = 0 if low.computes_late(low.graph.region) else DEALT
+        self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
+        if low.row_registers:
+            self.most = _beside_row(low)
+        elif low.streams:
+            self.most = min(FLYING, wave_registers(low) // 4)
+        self.words: list[int] = []
+        """Registers that were loaded for each store whose loads have been started."""
+        self.flying = 0
+        self.at = 0
+
+    def next(self) -> None:
+        """The next store is about to be computed."""
+        if self.at < len(self.words):
+            self.flying -= self.words[self.at]
+        self.at += 1
+        while len(self.words) < len(self.pieces) and (len(self.words) <= self.at or self.flying < self.most):
+            before = self.low.late_words
+            value, elements = self.pieces[len(self.words)]
+            for e in elements:
+                value.touch(e)
+            loaded = self.low.late_words - before
+            self.words.append(loaded)
+            if len(self.words) > self.at:
+                self.flying += loaded
+
+
+def _leaves(values: Sequence[Fragment]) -> list[Fragment]:
+    """What values are computed of and is in registers already, each once."""
+    found: dict[int, Fragment] = {}
+    work, seen = list(values), set()
+    while work:
+        x = work.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, Lazy):
+            work += [source for source, _ in x.sources]
+        elif not isinstance(x, LateRead):
+            found[id(x)] = x
+    return list(found.values())
+
+
+__all__ = ["Ahead", "LateRead", "is_late", "late_step"]

@@ -1,0 +1,77 @@
+"""Stores of values that are computed as they are stored: what is computed for each, and which results leave together.
+
+In: a fragment, where its elements go, in a region that computes late. Out: the stores, each behind what it stores. What
+one store needs is computed operation by operation over its elements: neighbours can become one operation on a pair
+(`pair_floats`), and an instruction whose result has a latency is followed by its neighbours' rather than by a wait.
+
+Where long values go element by element, results leave side by side: rotated halves of rows both need both halves, which
+one result after the other would hold as a whole.
+
+Invariant: between the stores of two writes that leave together stands nothing that reads or changes their arrays.
+"""
+
+from __future__ import annotations
+
+from wavedsl.ir.addresses.access import GlobalAccess, store_group, store_groups
+from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import is_tile, same_place
+from wavedsl.ir.kernel.kernel_ir import Value
+from wavedsl.ir.layouts.fragment import Fragment
+from wavedsl.ir.lower.late_reads import Ahead
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.quick_dataclass import dataclass
+
+
+@dataclass
+class LateStore:
+    """A write whose stores are to be emitted. `guard`: the lanes that store."""
+
+    node: Node
+    access: GlobalAccess
+    value: Fragment
+    guard: Value | None
+
+
+def store_late(low: Lowering, store: LateStore) -> None:
+    """Emit the stores of a write, with those of others that leave together as soon as all are there."""
+    low.stores_waiting.append(store)
+    if len(low.stores_waiting) < len(_together(low, store.node)):
+        return
+    waiting, low.stores_waiting = low.stores_waiting, []
+    pieces = []
+    for w in waiting:
+        groups = list(store_groups(w.access))
+        pieces += [(i / len(groups), w, group) for i, group in enumerate(groups)]
+    pieces.sort(key=lambda piece: piece[0])
+    ahead = Ahead(low, [(w.value, group) for _, w, group in pieces])
+    # ptxas has an order of its own, and is told of the pressure of the one that takes fewest registers.
+    alike = low.target.vendor == "amd" and (low.streams or low.row_registers > 0)
+    for _, w, group in pieces:
+        with low.b.loc(w.node.loc):
+            ahead.next()
+            if alike:
+                w.value.compute_together(group)
+            store_group(low.b, w.access, w.value, group, w.guard, w.node.attrs.get("cache"))
+
+
+def _together(low: Lowering, n: Node) -> list[Node]:
+    """The writes that leave together with this one, in order: tiles of other places or arrays, where nothing between
+    them reads what they change."""
+    if not low.streams:
+        return [n]
+    group: list[Node] = []
+    for x in low.region_of(n).nodes:
+        memory = x.attrs.get("memory", "")
+        same = [y for y in group if y.attrs["memory"] == memory]
+        plain = x.op == "write" and is_tile(low.graph, x) and not low.arrays[memory].dtype.packed
+        if plain and not any(same_place(x, y) for y in same):
+            group.append(x)
+        elif ROWS[x.op].effect or same:
+            if n in group:
+                break
+            group = [x] if plain else []
+    return group
+
+
+__all__ = ["LateStore", "store_late"]

@@ -1,0 +1,299 @@
+"""Accesses through an `IndexMapping`: gathers, scatters and atomics.
+
+In: a node with a mapping, the layout of its value, the fragments of its indices. Out: per group of elements the offset
+into the array and whether the access happens. The coordinate along each dimension of the array is an expression over
+the value's own indices, or a traced integer; one that may lie outside of the array is compared with its extent.
+
+A group is as many elements as one access serves: neighbours along the array's contiguous dimension, as many as
+`mapped_runs` finds side by side. A load may serve several elements with each that it brings (`Groups.repeats`): what is
+loaded keeps the array's order, and elements are taken from it where they are computed with (`Repeated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+from typing import Any, NamedTuple
+
+import sympy
+from wavedsl.ir.addresses.access import (
+    element_groups,
+    gather_words,
+    scaled,
+    sub_word,
+    total,
+    vector_elements,
+    whole_buffer,
+)
+from wavedsl.ir.addresses.lower_index import IndexLowering
+from wavedsl.ir.addresses.mapped_runs import longest_run, run_length
+from wavedsl.ir.addresses.run_time_strides import wide_stride
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
+from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.inference.derived_layout import project_to
+from wavedsl.ir.kernel.kernel_ir import I32, I64, Value
+from wavedsl.ir.layouts.bits import number_of
+from wavedsl.ir.layouts.fragment import Fragment, per_register
+from wavedsl.ir.layouts.layout import Layout
+from wavedsl.ir.lower.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.schedule.steps import Context
+from wavedsl.ir.symbols import dim_name
+
+
+def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
+    """The node's mapping; an atomic without one goes to its own coordinates. In coordinates a dimension of the value
+    such as `K / 32` is a symbol of that name: it counts by itself, whatever K is.
+    """
+    found: ResolvedMapping | None = n.attrs.get("mapping")
+    if found is None:
+        dims = low.graph.argument(n.attrs["memory"]).dims
+        found = ResolvedMapping(tuple(d for d in dims if d not in low.graph.index_dims), tuple(dims))
+    derived = {d: sympy.Symbol(dim_name(d), integer=True, nonnegative=True) for d in found.dims if not d.is_Symbol}
+    if not derived:
+        return found
+    return replace(found, coords=tuple(c if isinstance(c, int) else c.xreplace(derived) for c in found.coords))
+
+
+class Groups(NamedTuple):
+    """`width`: elements of the array per access. `groups`: the elements of the value behind each access, of which
+    `repeats` neighbours are the same element of the array."""
+
+    width: int
+    groups: list[tuple[int, ...]]
+    repeats: int
+
+
+def mapped_groups(low: Lowering, n: Node, layout: Layout, store: bool) -> Groups:
+    """Which accesses there are; those of stores and atomics do not repeat."""
+    width, bits, repeats = _vector(low, n, layout, store)
+    return Groups(width // repeats, element_groups(layout, bits), repeats)
+
+
+def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, tuple[int, ...], int]:
+    """(elements of the value per access, the element bits it covers, how many of them share one of the array)."""
+    mapping = mapping_of(low, n)
+    info = low.arrays[n.attrs["memory"]]
+    c = info.contiguous()
+    if c is None or isinstance(mapping.coords[c], int):
+        return 1, (), 1
+    coords = mapping.coords
+    traced = [x for coord in coords if isinstance(coord, int) for x in n.inputs[coord].dims]
+    others = [x for i, x in enumerate(coords) if i != c and not isinstance(x, int)]
+    runs = {
+        d: (run_length(coords[c], others, d), 1) if store else longest_run(coords[c], others, d)
+        for d in sorted(coords[c].free_symbols, key=str)
+        if str(d) in layout.dims and d not in traced
+    }
+    along = max(runs, key=lambda d: runs[d][0], default=None)
+    if along is None or runs[along][0] == 1:
+        return 1, (), 1
+    longest, repeats = runs[along]
+    name = str(along)
+    seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
+    width, bits = vector_elements(seen, layout, low.plans, repeats)
+    if str(coords[c]) != info.names[c]:
+        # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
+        # an access is that of its first element.
+        most = gcd(width, info.extent_multiple(c) * repeats, longest, _multiple(low, name))
+        most &= -most
+        width, bits = most, bits[: most.bit_length() - 1]
+    return width, bits, min(repeats, width)
+
+
+def _multiple(low: Lowering, dim: str) -> int:
+    """What a dimension's extent is known to be a multiple of; 0 where no tile sticks out of it."""
+    plan = low.plans[dim]
+    if plan.extent is not None:
+        return plan.extent if plan.ragged else 0
+    known = [info.extent_multiple(i) for info in low.arrays.values() for i, d in enumerate(info.names) if d == dim]
+    return max(known, default=1)
+
+
+class MappedAccess:
+    """One array seen through a mapping: offsets and masks of the elements of `layout`."""
+
+    def __init__(self, low: Lowering, n: Node, layout: Layout, context: Context, *, store: bool):
+        b = self.b = low.b
+        self.low, self.layout = low, layout
+        self.info, extents, strides = low.array(n.attrs["memory"])
+        _check_type(self.info, n)
+        self.far = self.info.far
+        self.mapping = mapping_of(low, n)
+        self.extents, self.strides = extents, strides
+        if self.far:
+            self.strides = [wide_stride(b, self.info, i) for i in range(len(strides))]
+        self._buffer = None if self.far else whole_buffer(b, self.info, extents)
+        self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
+        spread = low.inference.spread.get(n.id)
+        if spread is not None:  # each of the waves that share another dimension has a part of this one
+            first = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
+            d = dim_name(spread.dim)
+            self.own[d] = [b.add(x, first) for x in self.own[d]]
+        starts = {} if spread is None else {d: first}
+        self.base = low.base_at(context.iteration)
+        self.columns: dict[int, tuple[Fragment, list[int]]] = {}
+        for c in self.mapping.coords:
+            if isinstance(c, int):
+                index = operand(low, n, c, context)
+                self.columns[c] = index, aligned_elements(n.inputs[c], index, layout)
+        self.inputs = n.inputs
+        self.inside = [
+            inside_masks(low, layout, d, context, starts.get(d, 0))
+            for d in layout.dims
+            if low.plans[d].ragged or dict(layout.extents)[d] > low.plans[d].wave
+        ]
+        self.first = b.true
+        if store:
+            mask = sum(1 << number_of(x) for x in layout.replica_bits("l"))
+            self.first = b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
+        self.symbols = symbols_of(low)
+        self.known: dict[Any, Value] = {}
+
+    @property
+    def buffer(self) -> Value:
+        assert self._buffer is not None, "far elements are in no buffer"
+        return self._buffer
+
+    def coordinate(self, i: int, element: int) -> tuple[Value, Value]:
+        """(the coordinate along dimension i of the array as an i32, whether it lies inside the array)."""
+        b, c, extent = self.b, self.mapping.coords[i], self.extents[i]
+        if isinstance(c, int):
+            fragment, column = self.columns[c]
+            where = fragment.element(b, column[element])
+            limit = b.const(extent, where.type) if isinstance(extent, int) else extent
+            if where.type is I64 and limit.type is not I64:
+                limit = b.zext(limit)
+            inside = b.cmp("ult", where, limit)
+            return (b.trunc(where) if where.type is I64 else where), inside
+        where = self.expression(c, element)
+        if str(c) == self.info.names[i]:
+            return where, b.true  # its own dimension: what sticks out is masked with the value's
+        return where, b.cmp("ult", where, b.const(extent, I32) if isinstance(extent, int) else extent)
+
+    def expression(self, expr: Any, element: int) -> Value:
+        values: dict[str, Any] = {}
+        for s in sorted(expr.free_symbols, key=str):
+            name = str(s)
+            if name in self.own:
+                values[name] = self.own[name][element]
+            elif name in self.base:
+                values[name] = self.base[name]
+            else:
+                values[name] = self.symbols[name]
+        key = (expr, tuple(v if isinstance(v, int) else v.id for v in values.values()))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = IndexLowering(self.b, values)(expr)
+        return found
+
+    def operands(self, element: int) -> tuple[Value, Value]:
+        """(byte offset from the array's first element, whether the element is accessed)."""
+        b = self.b
+        mask, terms = self.first, []
+        for masks in self.inside:
+            mask = b.pand(mask, masks[element])
+        for i, stride in enumerate(self.strides):
+            where, inside = self.coordinate(i, element)
+            mask = b.pand(mask, inside)
+            if not self.far:
+                terms.append(b.mul(where, stride))
+                continue
+            wide = b.zext(where) if not isinstance(where, int) else b.i64(where)
+            terms.append(b.mul(wide, stride))
+        offset = total(b, terms)
+        return (b.i32(offset) if isinstance(offset, int) else offset), mask
+
+
+    def load(self, element: int, bytes: int, guard: Value | None, cache: str | None) -> Value:
+        """The `bytes` from an element on; 0 where it is not accessed."""
+        b = self.b
+        offset, mask = self.operands(element)
+        if not self.far:
+            return b.load_global(
+                self.buffer, offset, bytes=bytes, mask=mask, guard=guard, split=False, bounded=True, cache=cache
+            )
+        mask = mask if guard is None else b.pand(mask, guard)
+        first = b.param(self.info.param)
+        found = b.load_far(b.add(first, b.select(mask, offset, b.i64(0))), bytes=bytes, cache=cache)
+        words = b.elements(found) if found.type.n > 1 else (found,)
+        kept = [b.select(mask, w, b.zero(w.type)) for w in words]
+        return b.vec(*kept) if len(kept) > 1 else kept[0]
+
+    def atomic(self, offset: Value, how: str, *values: Value, mask: Value) -> Value:
+        """Change the word at a byte offset indivisibly; what was there."""
+        b = self.b
+        if not self.far:
+            return b.atomic_global(self.buffer, offset, how, *values, mask=mask)
+        return b.atomic_far(b.add(b.param(self.info.param), offset), how, *values, mask=mask)
+
+    def store(self, element: int, data: Value, bytes: int, guard: Value | None, high: bool, cache: str | None) -> None:
+        """Store from an element on."""
+        b = self.b
+        offset, mask = self.operands(element)
+        mask = mask if guard is None else b.pand(mask, guard)
+        if self.far:
+            address = b.add(b.param(self.info.param), offset)
+            b.store_far(address, data, bytes=bytes, mask=mask, high=high, cache=cache)
+            return
+        b.store_global(
+            self.buffer, offset, data, bytes=bytes, mask=mask, high=high, split=False, bounded=True, cache=cache
+        )
+
+
+def symbols_of(low: Lowering) -> Mapping[str, Any]:
+    """Numbers of symbols that are no dimension of the value: extents, and what `subs` binds."""
+    found: dict[str, Any] = {str(k): v for k, v in low.graph.subs.items() if isinstance(v, int)}
+    for d in low.partition.dims:
+        found.setdefault(str(d), _Late(low, str(d)))
+    return _Resolved(found)
+
+
+class _Late:
+    def __init__(self, low: Lowering, dim: str):
+        self.low, self.dim = low, dim
+
+
+class _Resolved(dict[str, Any]):
+    """Extents are asked for when they are needed: a run-time one is a parameter to load."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = super().__getitem__(name)
+        return found.low.extent(found.dim) if isinstance(found, _Late) else found
+
+
+def _check_type(info: ArrayInfo, n: Node) -> None:
+    if info.dtype.bits < 8:
+        raise CompileError(f"{n.op} of {info.dtype} through an IndexMapping", n.loc, "use a dtype of whole bytes")
+
+
+def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> None:
+    """A scatter: every element to its own place, vectors where neighbours stay neighbours."""
+    b = low.b
+    width, groups, _ = mapped_groups(low, n, value.layout, True)
+    access = MappedAccess(low, n, value.layout, context, store=True)
+    guard = one_writer(low, value.layout.dims)
+    words = value.words(b)
+    per = per_register(value.dtype)
+    size = width * access.info.elsize
+    for group in groups:
+        high = False
+        if size >= 4:
+            data = [words[e // per] for e in group[::per]]
+            if any(group[i] % per != i % per for i in range(len(group))):
+                data = gather_words(b, value, group)
+            packed = b.vec(*data) if len(data) > 1 else data[0]
+        else:
+            packed, high = sub_word(b, value, group)
+        access.store(group[0], packed, size, guard, high, n.attrs.get("cache"))
+
+
+def index_demand(layout: Layout, index: Node) -> Layout:
+    """The layout that an index must have beside a value of `layout`."""
+    return project_to(layout, map(str, index.dims))
+
+
+__all__ = ["MappedAccess", "index_demand", "mapped_groups", "mapping_of", "store_mapped", "symbols_of"]

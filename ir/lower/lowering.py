@@ -1,0 +1,620 @@
+"""What lowering knows while it works: builder, plans, positions, and how a node's registers are named.
+
+In: a graph with its `Partition` and `Inference`, the arrays, the target. The functions that emit (`lower_reads`,
+`lower_matrix`, `lower_values`, `lower`) take a `Lowering` and ask it for coordinates, costs and values.
+
+Invariant: the registers of a value follow its layout's element order; what lies beyond an array's end or a tile's
+edge is 0 in registers, and every consumer for which 0 is not neutral masks it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir import dtypes as dt
+from wavedsl.ir.addresses.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
+from wavedsl.ir.addresses.lower_index import lower_index
+from wavedsl.ir.addresses.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
+from wavedsl.ir.addresses.repeated import Repeated
+from wavedsl.ir.addresses.run_time_strides import counted, narrow_stride
+from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.cuts.partition import DimPlan, Partition
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import is_tile, only_placing, placement, static_number
+from wavedsl.ir.errors import CompileError, WaveError
+from wavedsl.ir.inference.infer import Inference
+from wavedsl.ir.inference.matrix_count import k_issues, result_tiles
+from wavedsl.ir.kernel.builder import Builder
+from wavedsl.ir.kernel.kernel_ir import I32, I64, Kernel, Value
+from wavedsl.ir.layouts.fragment import Fragment, chunk_count, from_words, per_register
+from wavedsl.ir.layouts.layout import Layout
+from wavedsl.ir.lower.late_regions import (
+    LONG_VALUES,
+    ROWS_HELD,
+    STREAMED,
+    late_regions,
+    long_for,
+    results_are_many,
+    row_registers,
+    streams,
+)
+from wavedsl.ir.lower.lowering_notes import Notes
+from wavedsl.ir.schedule.steps import Context, Env, Key
+from wavedsl.ir.symbols import dim_name
+from wavedsl.ir.target import Target, wave_room
+
+SHARED_UNITS = ("lds", "vmem", "lsu")
+"""Units that all waves of a compute unit share; the others exist once per SIMD."""
+
+
+class Lowering:
+    """One kernel on its way to kernel IR. `base` holds the first coordinate of the current tile per dimension;
+    `wave_digit` this wave's share; `loop_dim` the innermost open loop."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        graph: Graph,
+        partition: Partition,
+        inference: Inference,
+        arrays: Mapping[str, ArrayInfo],
+        target: Target,
+        dynamic: dict[str, int],
+        choices: Choices,
+    ):
+        self.kernel, self.graph, self.partition, self.inference = kernel, graph, partition, inference
+        touched = [(n.attrs["memory"], ROWS[n.op].effect) for n in graph.all_nodes() if "memory" in n.attrs]
+        both_ways = {name for name, effect in touched if effect} & {name for name, effect in touched if not effect}
+        self.arrays = {
+            n: replace(info, written=n in both_ways or info.written, counted=counted(info, dynamic))
+            for n, info in arrays.items()
+        }
+        self.target, self.dynamic, self.choices = target, dynamic, choices
+        self.b = Builder(kernel, target)
+        self.plans: Mapping[str, DimPlan] = {dim_name(d): p for d, p in partition.dims.items()}
+        self.followed = {dim_name(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
+        """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
+        self.notes = Notes(graph=graph.notes)
+        self.shared_top = 0
+        self.scratch = 0
+        """Byte in shared memory where the buffer of exchanges starts."""
+        self.scratch_share = 0
+        """Bytes of that buffer that each wave has to itself."""
+        self.reduced_at = 0
+        """Byte where waves leave what they reduce together."""
+        self.reduced_in = ""
+        """Name of the shared buffer that it is in."""
+        self.wave_digit: dict[str, Any] = {}
+        self.base: dict[str, Any] = {}
+        """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
+        self.first: dict[str, Any] = {}
+        """Per open loop whose range does not begin with its dimension, the first coordinate of its first tile."""
+        self.unreached: set[int] = set()
+        """Nodes inside of loops that turned out to have no trip."""
+        self.labels = 0
+        self.loop_dim: str | None = None
+        self.whole: Sequence[str] = ()
+        """Dimensions along which all tiles but the last one are accessed as whole ones (`whole_tiles.py`)."""
+        self.staged: dict[int, Staged] = {}
+        """Reads that go through shared memory, by node id."""
+        self.depths: dict[str, int] = {}
+        """Ring depth per shared buffer."""
+        self.buffer_names: dict[int, str] = {}
+        self.element_homes: dict[int, dict[int, tuple[int, int]]] = {}
+        """Per read, element → (load, position in it)."""
+        self.matrix_uses = inference.matrix_uses()
+        """Reads that matrix instructions take from shared memory themselves."""
+        long = long_for(wave_room(target, partition.waves))
+        self.row_registers = row_registers(graph, inference, long)
+        """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
+        self.streams = streams(graph, inference, long)
+        """Whether long values go element by element from loads to stores."""
+        if self.streams or self.row_registers:
+            kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
+        many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
+        self._late_regions = late_regions(graph) if many else set()
+        self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.made: dict[int, Any] = {}
+        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
+        self.fetched: frozenset[int] = frozenset()
+        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
+        self.spared: frozenset[int] = frozenset()
+        """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
+        self.kept: set[int] = set()
+        """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
+        self.ring_of: dict[int, Any] = {}
+        """Reads whose tiles bulk copies bring: id → their `Ring`."""
+        self.give_turn: Any = None
+        """Emits what lets another team use the rings, once the tile's products have."""
+        self.behind_loads: Any = None
+        """Emits what follows the outermost region's last loads."""
+        self.role = "all waves"
+        self.nesting = 0
+        """Loops around what is emitted, for the notes."""
+        self.rings: list[Any] = []
+        self.outlets: dict[int, Any] = {}
+        """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
+        self.outlets_used = 0
+        self.outlets_waiting: list[Any] = []
+        """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
+        self.stores_waiting: list[Any] = []
+        """The same of ordinary stores: `late_stores.LateStore`s."""
+        self.late_words = 0
+        """Registers of reads that were loaded as results are stored (`late_reads`)."""
+        self.row_tiles: dict[int, Any] = {}
+        """Reads of rows by index that are staged: id → their `gathered_rows.GatheredRows`."""
+        self.settled: list[Callable[[Env], None]] = []
+        """Emit what a loop's copies need of the rows that they copy in all trips, in front of it."""
+        self.late_numbers: dict[int, bool] = {}
+        """Node id → whether its elements are made where they are used (`late_numbers.py`), of those that were asked."""
+        self.ring_fillers: dict[str, Any] = {}
+        self.products: Any = None
+        """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
+        self.strategy: Any = None
+        """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
+        self.started_early: set[int] = set()
+        """Asynchronous products that have overtaken what waits for one before them (`product_order`)."""
+        self.share_of_wave = False
+        """Whether the ends of tiles are for now those of this wave's share."""
+        self.zero_started: set[int] = set()
+        """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
+        self.late_sums: set[int] = set()
+        """Products whose waves' shares are added behind their loop."""
+        self._units: dict[int, PackedView] = {}
+        self.placing = only_placing(graph)
+        """Ids of nodes that only say where tiles lie: they have no steps."""
+        self._user_table: dict[int, list[Node]] | None = None
+        self._homes: dict[int, Region] | None = None
+
+    def extent(self, dim: str) -> Any:
+        """The extent of a dimension: an int, or the hidden parameter that holds it."""
+        plan = self.plans[dim]
+        if plan.extent is not None:
+            return plan.extent
+        index = self.dynamic[f"extent {dim}"]
+        return self.b.param(index, I32, lo=0)
+
+    def position(self, dims: Sequence[str], base: Mapping[str, Any] | None = None) -> Position:
+        """Where this wave's tile starts, per dimension."""
+        b = self.b
+        start = self.base if base is None else base
+        wave = {d: scaled(b, self.digit(d), self.plans[d].wave) for d in dims}
+        return Position({d: self._start(start, d) for d in dims}, wave)
+
+    def cut_along(self, dims: Iterable[str]) -> set[str]:
+        """The dimensions whose cuts tell where elements along `dims` are: of one such as `K / 32`, K."""
+        return {self.followed[d][0] if d in self.followed else d for d in dims}
+
+    def digit(self, dim: str) -> Any:
+        """This wave's share of a dimension: which one counts."""
+        followed = self.followed.get(dim)
+        return self.wave_digit[dim if followed is None else followed[0]]
+
+    def _start(self, start: Mapping[str, Any], dim: str) -> Any:
+        """The first coordinate of the current tile; of a dimension that follows another one, its part of that."""
+        followed = self.followed.get(dim)
+        if followed is None:
+            return start.get(dim, 0)
+        base, factor = start.get(followed[0], 0), followed[1]
+        if isinstance(base, int):
+            return int(base * factor)
+        return self.b.udiv(self.b.mul(base, factor.numerator), factor.denominator)
+
+    def moves_with(self, dims: Sequence[str], loop_dim: str | None) -> bool:
+        """Whether a tile of these dimensions moves with the trips over another one."""
+        return loop_dim is not None and any(
+            d == loop_dim or (d in self.followed and self.followed[d][0] == loop_dim) for d in dims
+        )
+
+    def view(self, n: Node) -> tuple[ArrayInfo, list[Any], list[Any]]:
+        """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
+        value."""
+        _, extents, strides = self.array(n.attrs["memory"])
+        info = self.view_info(n)
+        part = bool(self.windows(n))
+        return info, [known if known is not None and part else e for e, known in zip(extents, info.extents)], strides
+
+    def view_info(self, n: Node) -> ArrayInfo:
+        rows = self.row_tiles.get(n.id)
+        if rows is not None:
+            tile: ArrayInfo = rows.info
+            return tile
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        if found is None or not found.moved:
+            return info
+        dims = tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in info.dims)
+        free = frozenset(dim_name(m.dim) for m in found.moved.values() if m.modulus is None)
+        windows = self.windows(n)
+        if not windows:
+            return replace(info, dims=dims, moved=free)
+        extents, offset, cut = list(info.extents), 0, set()
+        for i, d in enumerate(info.dims):
+            if dim_name(d) not in windows:
+                continue
+            first, length = windows[dim_name(d)]
+            stride = info.strides[i]
+            assert stride is not None
+            offset += first * stride if length else 0
+            name = str(dims[i])
+            whole = self.plans[name].extent
+            assert whole is not None
+            extents[i] = min(length, whole)
+            if length < whole:
+                cut.add(name)
+        align = min(info.align, offset & -offset) if offset else info.align
+        still = free - {str(found.moved[d].dim) for d in windows}
+        return replace(
+            info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
+        )
+
+    def windows(self, n: Node) -> dict[str, tuple[int, int]]:
+        """Per dimension of a tile's array that is moved by a number known here: (first coordinate, elements from there
+        on that belong to it). Such a part of the array is addressed like an array of its own."""
+        info = self.arrays[n.attrs["memory"]]
+        found = placement(self.graph, n)
+        out: dict[str, tuple[int, int]] = {}
+        for i, d in enumerate(map(dim_name, info.dims)):
+            m = found.moved.get(d) if found is not None else None
+            extent = info.extents[i]
+            if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
+                continue
+            if self.plans[dim_name(m.dim)].extent is None:
+                continue
+            first = 0 if m.start is None else static_number(self.graph, m.start)
+            count = extent if m.count is None else static_number(self.graph, m.count)
+            if first is not None and first >= 0 and count is not None:
+                out[d] = first, max(0, min(extent - first, count))
+        return out
+
+    def located(
+        self, n: Node, context: Context, base: Mapping[str, Any] | None = None
+    ) -> tuple[Position, Value | None, dict[str, Any]]:
+        """Where this wave's tile of a read or write lies in its array; whether what the mapping fixes is inside (None:
+        it surely is); per dimension that is moved, the coordinate at which the tile ends."""
+        b, info = self.b, self.view_info(n)
+        start = dict(self.base if base is None else base)
+        inside: Value | None = None
+        limits: dict[str, Any] = {}
+        found = placement(self.graph, n)
+        assert found is not None
+        for d, c in found.fixed.items():
+            if isinstance(c, Node):
+                at: Any = self.uniform(c, context.env)
+            else:
+                at = int(c) if c.is_Integer else lower_index(b, c, self._uniform_symbols())
+            start[d] = at
+            extent = self.extent(d)
+            low, high = b.cmp("sge", at, 0), b.cmp("slt", at, extent)
+            for p in (low, high):
+                if p.const is not True:
+                    inside = p if inside is None else b.pand(inside, p)
+        windows = self.windows(n)
+        for d, m in found.moved.items():
+            name = dim_name(m.dim)
+            if d in windows:
+                continue
+            if m.modulus is not None:
+                at = start.get(name, 0)
+                start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
+                continue
+            extent = self.extent(d)
+            limit = b.i32(extent) if isinstance(extent, int) else extent
+            first: Any = 0 if m.start is None else self.uniform(m.start, context.env)
+            if m.count is not None:
+                end = total(b, [first, self.uniform(m.count, context.env)])
+                limit = b.max_s(b.min_s(limit, end), 0)
+            if self.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
+                limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
+            start[name] = total(b, [start.get(name, 0), first])
+            limits[name] = limit
+        tile = self.position(info.names, start)
+        moved = {dim_name(m.dim) for m in found.moved.values()}
+        place = {d: start[d] for d in found.fixed if d in tile.wave and d not in moved}  # the same for all waves
+        return Position({**tile.base, **place}, {**tile.wave, **dict.fromkeys(place, 0)}), inside, limits
+
+    def _uniform_symbols(self) -> dict[str, Any]:
+        """Numbers for an expression over index dimensions: these stand for their own index, others for what they are
+        bound to."""
+        own = {dim_name(d) for d in self.graph.index_dims}
+        values: dict[str, Any] = {dim_name(k): v for k, v in self.graph.subs.items() if isinstance(v, int)}
+        values |= {d: self.extent(d) for d in self.plans if d not in own}
+        return values | {d: self.base[d] for d in own}
+
+    def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
+        """(what is known, extents, strides) of an array argument, run-time ones as values."""
+        info = self.arrays[name]
+        extents = [self.extent(dim_name(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
+        return info, extents, [narrow_stride(self.b, info, i) for i in range(len(info.strides))]
+
+    def layout(self, n: Node) -> Layout:
+        return self.inference.layouts[n.id]
+
+    def keys(self, n: Node) -> tuple[Key, ...]:
+        """The keys of a node's registers."""
+        if n.id in self.placing:
+            return ()
+        if n.op == "read":
+            kind = "w" if self.joined(n) else "f"
+            return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
+        if n.op in PRODUCTS and not self.inference.mmas[n.id].atom.asynchronous:
+            plan = self.inference.mmas[n.id]
+            return tuple(("acc", n.id, t, len(k_issues(plan)) - 1) for t in range(len(result_tiles(plan))))
+        if n.op == "carry":
+            count = chunk_count(self.layout(n), n.dtype)
+            return tuple(("carry", n.id, c) for c in range(count))
+        if n.op == "result" and n.inputs[0].op in REGIONS:
+            count = chunk_count(self.layout(n), n.dtype)
+            return tuple(("r", n.inputs[0].id, n.attrs["position"], c) for c in range(count))
+        return (("v", n.id),)
+
+    def value(self, n: Node, env: Env) -> Fragment:
+        """A node's value from its registers in the environment."""
+        b, layout = self.b, self.layout(n)
+        if n.op == "read":
+            unit = self.units(n)
+            if unit is not None:
+                return spread(b, layout, n.dtype, self.unit_words(n, unit, env))
+            whole = env[self.keys(n)[0]]
+            if isinstance(whole, Fragment):  # loaded when its elements are asked for
+                return whole
+            if self.repeats(n) > 1:
+                keys = self.keys(n)
+                return Repeated(b, layout, n.dtype, {e: (env[keys[g]], at) for e, (g, at) in self.homes(n).items()})
+            loaded = assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
+            if n.dims or n.dtype is not dt.i32 or self.target.vendor != "amd":
+                return loaded
+            # All lanes load a single number from one place: scalar registers and arithmetic take it from here.
+            return from_words(b, layout, n.dtype, [b.readfirst(loaded.word(b, 0), same=True)])
+        got = [env[k] for k in self.keys(n)]
+        if got and isinstance(got[0], Fragment):  # computed when its elements are asked for
+            return got[0]
+        return Fragment(layout, n.dtype, got)
+
+    def units(self, n: Node) -> PackedView | None:
+        """How a read of a packed array sees it; None for every other read."""
+        if not self.arrays[n.attrs["memory"]].dtype.packed or n.attrs.get("mapping") is not None:
+            return None
+        found = self._units.get(n.id)
+        if found is None:
+            found = self._units[n.id] = self.units_for(n, self.layout(n))
+        return found
+
+    def fetched_view(self, n: Node) -> tuple[ArrayInfo, Layout, Partition]:
+        """A read whose tile bulk copies bring for lanes: its array, layout and partition, counted in units where the
+        array is packed."""
+        unit = self.units(n)
+        if unit is None:
+            return self.view_info(n), self.layout(n), self.partition
+        plans = {d: unit.plans[dim_name(d)] for d in self.partition.dims}
+        return unit.info, unit.layout, replace(self.partition, dims=plans)
+
+    def units_for(self, n: Node, layout: Layout) -> PackedView:
+        """How a read or write of a packed array sees it where the value has this layout."""
+        try:
+            info = self.view_info(n)
+            found = packed_view(info, layout, self.plans, transposing=self.target.transposing)
+            if found is None:
+                check_units(info, self.plans, unit_elements(info.dtype))
+        except WaveError as error:
+            error.location = error.location or n.loc
+            raise
+        if found is None:
+            raise CompileError(f"a value in {layout} holds no whole units of packed {n.attrs['memory']}", n.loc)
+        return found
+
+    def unit_words(self, n: Node, unit: PackedView, env: Env, wanted: Sequence[int] | None = None) -> list[Value]:
+        """The dense words of a packed read, or those with the numbers `wanted`. Only the loads that hold them are
+        needed: others may not be there yet."""
+        b, bits = self.b, unit.dtype.bits
+        groups, keys = self.read_groups(n), self.keys(n)
+        home = {u: (g, position) for g, group in enumerate(groups) for position, u in enumerate(group)}
+        count, wide = unit.layout.elements_per_lane, unit_words(unit.dtype)
+        out = []
+        for r in range(-(-count * bits // 32)) if wanted is None else wanted:
+            if wide:
+                g, position = home[r // wide]
+                value = env[keys[g]]
+                out.append(b.slice(value, position * wide + r % wide) if value.type.n > 1 else value)
+                continue
+            per = 32 // bits
+            inside = [home[u] for u in range(r * per, min(r * per + per, count))]
+            out.append(join_word(b, unit.dtype, [(env[keys[g]], position) for g, position in inside]))
+        return out
+
+    def uniform(self, n: Node, env: Env) -> Value:
+        """A single integer of the graph as a uniform i32. One that bindings decide is needed in front of loops that
+        name it, too."""
+        b = self.b
+        known = static_number(self.graph, n)
+        if known is not None and -(1 << 31) <= known < 1 << 31:
+            return b.i32(known)
+        number = self.value(n, env).element(b, 0)
+        number = number if number.uniform else b.readfirst(number, same=True)
+        return b.trunc(number) if number.type is I64 else number
+
+    def slot_bytes(self, n: Node, context: Context) -> Any:
+        """Byte offset of a staged read's ring slot in the iteration of `context`."""
+        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
+        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
+        ring = self.ring_of.get(n.id)
+        if ring is not None:
+            return scaled(self.b, ring.slot, size)
+        if depth == 1:
+            return 0
+        if isinstance(context.iteration, int):
+            return context.iteration % depth * size
+        return self.b.mul(self.b.urem(context.iteration, depth), size)
+
+    def trip_count(self, dim: str) -> Any:
+        """Trips of a loop over a dimension: an int, or a value where a run-time extent decides."""
+        plan, b = self.plans[dim], self.b
+        if plan.trips is not None:
+            return plan.trips
+        return b.udiv(b.add(self.extent(dim), plan.tile - 1), plan.tile)
+
+    def fillers(self, rings: Sequence[Any]) -> list[Any]:
+        """Where the thread that fills rings beside the products stands in each; none with a copying warpgroup."""
+        if self.strategy.specialize:
+            return []
+        return [self.ring_fillers.setdefault(ring.name, replace(ring)) for ring in rings]
+
+    def note(self, text: str) -> None:
+        """Write down what the role that is emitted does here."""
+        self.notes.roles.setdefault(self.role, []).append("  " * self.nesting + text)
+
+    @contextmanager
+    def noted_loop(self, text: str) -> Iterator[None]:
+        """Write down a loop; what is noted inside is part of it."""
+        self.note(f"loop over {text}")
+        self.nesting += 1
+        yield
+        self.nesting -= 1
+
+    def users(self) -> dict[int, list[Node]]:
+        """Node id → the nodes that take its value."""
+        got = self._user_table
+        if got is None:
+            got = self._user_table = {}
+            for u in self.graph.all_nodes():
+                for x in u.inputs:
+                    got.setdefault(x.id, []).append(u)
+        return got
+
+    def computes_late(self, region: Region) -> bool:
+        """Whether what a region computes is computed as it is stored: results of products, or long values, fill half of
+        the registers. So it is in the outermost region, behind its loops, and in branches behind products."""
+        return id(region) in self._late_regions
+
+    def region_of(self, n: Node) -> Region:
+        """The region whose list a node is in (a carry's: the one it is an argument of)."""
+        got = self._homes
+        if got is None:
+            got = self._homes = {}
+            for region in self.graph.regions():
+                for x in (*region.carries, *region.nodes):
+                    got[x.id] = region
+        return got[n.id]
+
+    def joined(self, n: Node) -> bool:
+        """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
+        that they do not wait in one register each."""
+        staged = self.staged.get(n.id)
+        if staged is None or staged.loads is None:
+            return False
+        unit = self.units(n)
+        return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
+
+    def gathered(self, n: Node) -> int:
+        """Neighbouring loads of a staged read that are one step: the rows of column pairs that an instruction takes
+        together. They become pairs of loads (`codegen/amdgcn/pair_shared.py`) where nothing comes between them."""
+        staged = self.staged.get(n.id)
+        words = self.paired_words(n)
+        if staged is None or staged.loads is None or not words or self.joined(n):
+            return 1
+        return max(1, 4 * words // staged.loads.bytes)
+
+    def paired_words(self, n: Node) -> int:
+        """Registers of a value that one instruction of column pairs takes as its B; 0: none takes it as it is."""
+        for plan in self.inference.mmas.values():
+            if plan.atom.parts > 1 and plan.ports[1] is n:
+                return 0 if (plan.node.id, plan.positions[1]) in self.inference.demands else plan.atom.b_words
+        return 0
+
+    def read_groups(self, n: Node) -> list[tuple[int, ...]]:
+        """Elements of a read behind each of its keys: a load's, those of loads that are one step, or a register's where
+        loads are joined."""
+        staged = self.staged.get(n.id)
+        if staged is None:
+            return self.direct_groups(n)
+        if self.joined(n):
+            unit = self.units(n)
+            layout, dtype = (self.layout(n), n.dtype) if unit is None else (unit.layout, unit.dtype)
+            per, count = per_register(dtype), layout.elements_per_lane
+            return [tuple(range(e, min(e + per, count))) for e in range(0, count, per)]
+        together = self.gathered(n)
+        groups = staged.groups
+        return [sum(groups[g : g + together], ()) for g in range(0, len(groups), together)]
+
+    def direct_groups(self, n: Node) -> list[tuple[int, ...]]:
+        """Elements of each vector load of a read that goes straight to registers."""
+        info = self.view_info(n)
+        if n.attrs.get("mapping") is not None and not is_tile(self.graph, n):
+            from wavedsl.ir.lower.lower_mapped import mapped_groups
+
+            return mapped_groups(self, n, self.layout(n), False).groups
+        unit = self.units(n)
+        if unit is not None:
+            return element_groups(unit.layout, vector_elements(unit.info, unit.layout, unit.plans)[1])
+        _, bits = vector_elements(info, self.layout(n), self.plans)
+        return element_groups(self.layout(n), bits)
+
+    def repeats(self, n: Node) -> int:
+        """How many neighbours of a read's value are the same element of its array, all of them loaded once."""
+        if n.attrs.get("mapping") is None or n.id in self.staged or is_tile(self.graph, n):
+            return 1
+        from wavedsl.ir.lower.lower_mapped import mapped_groups
+
+        return mapped_groups(self, n, self.layout(n), False).repeats
+
+    def homes(self, n: Node) -> dict[int, tuple[int, int]]:
+        """Per element of a read: which of its keys holds it, and its position among what that holds."""
+        table = self.element_homes.get(n.id)
+        if table is None:
+            repeats = self.repeats(n)
+            table = self.element_homes[n.id] = {
+                e: (g, position // repeats)
+                for g, group in enumerate(self.read_groups(n))
+                for position, e in enumerate(group)
+            }
+        return table
+
+    def memory_cost(self, kind: str, bytes: int) -> tuple[tuple[tuple[str, int], ...], int]:
+        """(units and clocks for the whole workgroup, latency) of one access of `bytes` per lane."""
+        wide = next((n for n in (1, 2, 4, 8, 12, 16) if n >= bytes and (kind, n) in self.target.costs), 16)
+        unit, clocks, latency = self.unit_cost(kind, wide)
+        return ((unit, clocks), ("issue", self.issue_clocks())), latency
+
+    def valu_cost(self, clocks: int) -> tuple[tuple[tuple[str, int], ...], int]:
+        """(units and clocks, latency of one) of vector instructions that take so many clocks to issue."""
+        valu = self.target.cost("valu")
+        units = ((valu.unit, clocks), ("issue", clocks)) if valu.unit != "issue" else (("issue", clocks),)
+        return units, valu.latency
+
+    def unit_cost(self, kind: str, bytes: int) -> tuple[str, int, int]:
+        """(unit, clocks for the whole workgroup, latency) of one access of one wave."""
+        u = self.target.cost(kind, bytes)
+        waves = self.partition.waves
+        share = waves if u.unit in SHARED_UNITS else -(-waves // self.target.simds)
+        return u.unit, u.cycles * share, u.latency
+
+    def issue_clocks(self) -> int:
+        """Clocks of one SIMD's issue slot that one instruction of every wave takes."""
+        return self.target.clock_unit * -(-self.partition.waves // self.target.simds)
+
+    def base_at(self, iteration: Any) -> dict[str, Any]:
+        """Tile starts with the innermost loop's dimension at a given iteration."""
+        base = dict(self.base)
+        if self.loop_dim is not None:
+            base[self.loop_dim] = self.trip_base(self.loop_dim, iteration)
+        return base
+
+    def trip_base(self, dim: str, iteration: Any) -> Any:
+        """The first coordinate of a loop's tile at a given iteration."""
+        return total(self.b, [scaled(self.b, iteration, self.plans[dim].tile), self.first.get(dim, 0)])
+
+
+def both(b: Builder, x: Value | None, y: Value | None) -> Value | None:
+    """The conjunction of two guards, None where there is none."""
+    return y if x is None else x if y is None else b.pand(x, y)
+
+
+def never(guard: Value | None) -> bool:
+    """Whether an iteration surely lies past the end of its loop."""
+    return guard is not None and guard.const is False

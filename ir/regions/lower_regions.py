@@ -1,0 +1,453 @@
+"""Lowering of regions: loops over tiles, conditions, repetitions, and the nodes in them.
+
+Each region of the graph becomes a list of `Step`s (`steps.py`); a loop body is software-pipelined, straight code and
+loops that hold loops are emitted as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, ValueType, next_values, region_nodes
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import placement
+from wavedsl.ir.inference.derived_layout import same_layout
+from wavedsl.ir.inference.write_back import loops_around
+from wavedsl.ir.kernel.kernel_ir import ENDLESS, I32, I64, Value
+from wavedsl.ir.kernel.passes import verifying
+from wavedsl.ir.layouts.fragment import Fragment, chunk_count, standard
+from wavedsl.ir.layouts.layout import Layout
+from wavedsl.ir.lower.exchange import convert
+from wavedsl.ir.lower.late_parts import Parts, adds_parts
+from wavedsl.ir.lower.late_reads import is_late, late_step
+from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
+from wavedsl.ir.lower.loop_range import loop_range
+from wavedsl.ir.lower.loop_registers import kept_in_shared, room_for_loads, scarce_registers
+from wavedsl.ir.lower.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
+from wavedsl.ir.lower.lower_matrix import mma_steps
+from wavedsl.ir.lower.lower_values import emit_fill, emit_node
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.lowering_notes import LoopNote
+from wavedsl.ir.lower.product_order import operands_first, products_together
+from wavedsl.ir.lower.rings import wait_full
+from wavedsl.ir.regions.early_tiles import wait_for_early_tiles
+from wavedsl.ir.regions.emit_loop import emit_pipelined, emit_straight, synchronise
+from wavedsl.ir.regions.loop_frame import LoopFrame
+from wavedsl.ir.regions.own_trips import own_trips
+from wavedsl.ir.schedule.body_clock import clocks_per_trip
+from wavedsl.ir.schedule.ping_pong import plan as plan_ping_pong
+from wavedsl.ir.schedule.ping_pong import problem as ping_pong_problem
+from wavedsl.ir.schedule.plan_body import plan_body, program_order, reads_late
+from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.staging.lower_reads import direct_steps, fragment_steps, staged_steps
+from wavedsl.ir.staging.made_tiles import made_before, store_step
+from wavedsl.ir.staging.memory_depth import beside
+from wavedsl.ir.staging.plan_reads import holds_loop, invariant_reads, plan_staged_reads
+
+
+def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
+    """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
+    memory budget."""
+    nodes = [n for n in region.nodes if n not in done]
+    plan_staged_reads(low, region, [n for n in nodes if n.id not in low.kept])
+    steps: list[Step] = []
+    for n in nodes:
+        steps += node_steps(low, n)
+    return steps
+
+
+def emit_invariant(
+    low: Lowering, region: Region, reads: Sequence[Node], env: Env, nested: bool, made: Sequence[Node] = ()
+) -> None:
+    """Carry out a loop's invariant reads before it, and what is `made` of them for products to read; their registers
+    join what is fixed."""
+    if not reads:
+        return
+    plan_staged_reads(low, region, reads, once=True)
+    steps = [s for n in (*reads, *made) for s in node_steps(low, n, once=True)]
+    slots = ring_depths(low, steps)
+    if nested and slots:
+        low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    for n in reads:
+        if n.id in low.ring_of:
+            wait_full(low, low.ring_of[n.id])
+    inner = Env(env.fixed)
+    emit_straight(low.b, program_order(steps, slots, cyclic=False), steps, inner)
+    for s in steps:
+        for key in s.defs:
+            env.fixed[key] = inner[key]
+    if made:
+        synchronise(low.b, None)
+
+
+def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
+    """Ring depth of every shared buffer that the steps use."""
+    return {s.buffer: low.depths[s.buffer] for s in steps if s.buffer}
+
+
+def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
+    """The steps of one node; `once`: those that use it are in a loop that comes later."""
+    if n.id in low.placing:
+        return []
+    if n.id in low.ring_of:
+        return fragment_steps(low, n) if n.id in low.fetched else []
+    if n.id in low.kept and not once:
+        return fragment_steps(low, n)
+    if n.op == "read":
+        steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
+        if is_late(low, n):
+            return [late_step(low, n, steps)]
+        for s in steps:
+            if s.kind in ("gload", "acopy"):
+                s.array = n.attrs["memory"]
+        return steps
+    if n.op in PRODUCTS:
+        if low.inference.mmas[n.id].atom.asynchronous:
+            return async_steps(low, n)
+        return mma_steps(low, n)
+    if n.op in REGIONS:
+        return [loop_step(low, n)]
+    if n.op == "result" and n.inputs[0].op in REGIONS:
+        return []
+    uses = tuple(k for x in _needs(low, n) for k in low.keys(x))
+    kind = "effect" if ROWS[n.op].effect else "scalar" if _single(n) else "compute"
+    clocks = low.issue_clocks()
+    if isinstance(n.type, ValueType) and n.op not in ("fill", "constant", "scalar", "size"):
+        clocks *= max(1, low.layout(n).elements_per_lane)
+    defs = low.keys(n) if n.type is not None else ()
+
+    def emit(context: Context, n: Node = n) -> None:
+        emit_node(low, n, context)
+
+    resources, latency = low.valu_cost(clocks)
+    # The last of its elements is ready when all have been issued.
+    latency += clocks - low.issue_clocks()
+    step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
+    if kind == "effect" and "memory" in n.attrs:
+        step.writes = (n.attrs["memory"],)
+    if n.op == "fence":  # no access may pass it
+        step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
+    return [step, store_step(low, n)] if n.id in low.made else [step]
+
+
+def _needs(low: Lowering, n: Node) -> Sequence[Node]:
+    """What a node is carried out on: its operands; of a write whose place single numbers say, its value and these."""
+    placed = placement(low.graph, n) if n.op == "write" and n.attrs.get("mapping") is not None else None
+    return n.inputs if placed is None else (n.inputs[0], *placed.numbers())
+
+
+def _single(n: Node) -> bool:
+    """Whether a node computes a single number from single numbers, such as where a tile lies."""
+    return all(isinstance(x.type, ValueType) and not x.dims for x in (n, *n.inputs)) and "body" not in n.attrs
+
+
+def loop_step(low: Lowering, n: Node) -> Step:
+    """A whole inner loop as one step of its region."""
+    region: Region = n.attrs["body"]
+    uses = tuple(k for x in n.inputs for k in low.keys(x)) + captured_keys(low, region)
+    defs = tuple(
+        ("r", n.id, position, c)
+        for position, carry in enumerate(region.carries)
+        for c in range(chunk_count(low.layout(carry), carry.dtype))
+    )
+
+    def emit(context: Context) -> None:
+        {"iterate": emit_loop, "when": emit_when, "repeat": emit_repeat}[n.op](low, n, region, context)
+
+    name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
+    step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
+    step.loop = n.op != "when"
+    step.writes = tuple(
+        dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
+    )
+    return step
+
+
+def captured_keys(low: Lowering, region: Region) -> tuple[Key, ...]:
+    """Keys of values made outside a region and used inside it."""
+    inside = {x.id for x in region_nodes(region)}
+    out: dict[Key, None] = {}
+    for x in region_nodes(region):
+        for y in x.inputs:
+            if y.id not in inside:
+                for k in low.keys(y):
+                    out.setdefault(k)
+    for y in region.yields:
+        if y.id not in inside:
+            for k in low.keys(y):
+                out.setdefault(k)
+    return tuple(out)
+
+
+def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A loop over tiles: what it carries in, what is done once before it, its trips, and what they leave."""
+    dim = str(region.dim)
+    env, outer_dim, outer_base = enter(low, context)
+    nested = bool(loops_around(low.graph, n))
+    first, trips = loop_range(low, n, dim, context.env)
+    own = None if nested else own_trips(low, n, dim, env, first, trips)
+    low.loop_dim = dim
+    low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
+    sums = late_sums(low, region)
+    low.late_sums |= {x.id for x in sums.values()}
+    carried = _first_values(low, n, region, sums, trips, context.env)
+    once = invariant_reads(low, region)
+    if not once and not sums and not (isinstance(trips, int) and trips < 2) and adds_parts(low, n, region):
+        parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))
+        low.loop_dim, low.base = outer_dim, outer_base
+        promises = [parts.result(i) for i in range(len(region.carries))]
+        deliver(low, n, region, context, [p for p, c in zip(promises, region.carries) for _ in low.keys(c)])
+        return
+    low.kept |= kept_in_shared(low, region, once, carried)
+    made = made_before(low, region, once)
+    emit_invariant(low, region, once, env, nested, made)
+    once = [x for x in once if x.id not in low.kept]
+    steps = region_steps(low, region, [*once, *made])
+    while low.settled:
+        low.settled.pop(0)(env)
+    low.labels += 1
+    slots = ring_depths(low, steps)
+    if nested and slots:
+        low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
+    chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, region.yields)))
+    frame = LoopFrame(low, region, steps + chunk_steps, env, trips, carried, next_keys, f"{dim}{low.labels}", own)
+    if trips == 0:
+        low.unreached |= {x.id for x in region_nodes(region)}
+        results = [v for _, v in carried]
+    elif low.strategy.bulk:
+        results = _ring_trips(frame, slots)
+    elif trips == 1:
+        results = _single_trip(frame, slots)
+    else:
+        results = _pipelined_trips(frame, slots, once)
+    deliver(low, n, region, context, _summed(low, region, sums, results))
+    low.loop_dim, low.base = outer_dim, outer_base
+    del low.first[dim]
+
+
+def _first_values(
+    low: Lowering, n: Node, region: Region, sums: Mapping[int, Node], trips: Any, env: Env
+) -> list[tuple[Key, Value]]:
+    """What a loop carries into its first trip, chunk by chunk; nothing that its first product overwrites."""
+    carried: list[tuple[Key, Value]] = []
+    for i, (init, carry) in enumerate(zip(n.inputs, region.carries)):
+        if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
+            value = undefined(low, carry)
+            low.zero_started.add(carry.id)
+        else:
+            value = standard(low.b, first_value(low, n, i, env))
+            if carry.id in sums:
+                value = started_once(low, sums[carry.id], init, value)
+        carried += list(zip(low.keys(carry), value.chunks))
+    return carried
+
+
+def _summed(low: Lowering, region: Region, sums: Mapping[int, Node], results: Sequence[Value]) -> list[Value]:
+    """The results of a loop's trips, with the sums whose parts were left apart added up."""
+    found: list[Value] = []
+    for carry in region.carries:
+        chunks = results[len(found) : len(found) + chunk_count(low.layout(carry), carry.dtype)]
+        found += added_up(low, sums[carry.id], chunks) if carry.id in sums else chunks
+    return found
+
+
+def _ring_trips(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
+    """A loop whose tiles bulk copies bring to rings."""
+    from wavedsl.ir.regions.ring_loops import emit_ring_loop  # what chips without bulk copies never need
+
+    low, region, dim = frame.low, frame.region, str(frame.region.dim)
+    frame = replace(frame, steps=products_together(low, operands_first(low, frame.steps)))
+    body = program_order(frame.steps, slots, cyclic=frame.trips != 1)
+    deepest = max((ring.slots for ring in low.rings if ring.region is region), default=max(slots.values(), default=1))
+    low.notes.loops.append(LoopNote(frame.label, frame.steps, body, deepest, low.plans[dim].trips, dim))
+    wait_for_early_tiles(low, region, body, frame.steps)
+    return emit_ring_loop(frame, body)
+
+
+def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
+    """The only trip of a loop: no loop."""
+    low = frame.low
+    steps = reads_late(frame.steps, room_for_loads(low, frame.carried))
+    inner = frame.env_with(frame.carried)
+    body = program_order(steps, slots, cyclic=False)
+    wait_for_early_tiles(low, frame.region, body, steps)
+    emit_straight(low.b, body, steps, inner, 0)
+    inner.iteration = 0
+    return [inner[k] for k in frame.next_keys]
+
+
+def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[Node]) -> list[Value]:
+    """A software-pipelined loop; one around other loops is emitted as written. `once`: reads that registers hold over
+    all trips."""
+    low, region, steps, dim = frame.low, frame.region, frame.steps, str(frame.region.dim)
+    depth, room = max(slots.values(), default=1), room_for_loads(low, frame.carried)
+    if holds_loop(region):
+        body = program_order(steps, slots, cyclic=True)
+    else:
+        body = plan_body(
+            steps, slots, frame.after, clock=low.target.clock_unit, ahead=max(1, depth - 1), modulo=low.choices.modulo,
+            batch=low.target.batch_words, room=room, scarce=scarce_registers(low, region, once, frame.carried),
+            check=verifying(), beside=beside(low),
+        )  # fmt: skip
+    body = alternating(low, steps, slots, body, room)
+    known = frame.trips if isinstance(frame.trips, int) else None
+    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim))
+    wait_for_early_tiles(low, region, body, steps)
+    return emit_pipelined(frame, body, low.plans[dim].parts, apart=bool(body.raised))
+
+
+def alternating(
+    low: Lowering, steps: Sequence[Step], slots: Mapping[str, int], body: BodySchedule, room: int
+) -> BodySchedule:
+    """The ping-pong schedule of a loop where the user asks for it or it is predicted faster, else `body`."""
+    asked = low.choices.ping_pong
+    if asked is False or low.target.vendor != "amd":
+        return body
+    why = ping_pong_problem(steps, slots, low.partition.waves, low.target.simds)
+    if why:
+        low.notes.plain = low.notes.plain or why
+        return body
+    found = plan_ping_pong(steps, slots, low.target.clock_unit, room)
+    if found is None:
+        low.notes.plain = low.notes.plain or f"fragments and loads in flight do not fit {room} registers"
+        return body
+    if not asked:
+        plain, apart = (clocks_per_trip(x, steps, low.partition.waves, low.target) for x in (body, found))
+        found.why = f"a trip is predicted to take {apart:.0f} clocks, {plain:.0f} with all waves in step"
+        if apart >= plain:
+            low.notes.plain = f"two groups half a trip apart would take {apart:.0f} clocks a trip, not {plain:.0f}"
+            return body
+    return found
+
+
+def enter(low: Lowering, context: Context) -> tuple[Env, str | None, dict[str, Any]]:
+    """(values so far as fixed ones, the open loop's dimension, its tile starts) for a region inside the open loop: it
+    works where the current iteration's tile lies, and until it says otherwise it is no loop over tiles."""
+    outer_dim, outer_base = low.loop_dim, dict(low.base)
+    if outer_dim is not None:
+        low.base[outer_dim] = low.trip_base(outer_dim, context.iteration)
+    low.loop_dim = None
+    env = Env(context.env.fixed)
+    for (key, it), v in context.env.values.items():
+        if it == context.env.iteration:
+            env.fixed[key] = v
+    return env, outer_dim, outer_base
+
+
+def emit_region(
+    low: Lowering, n: Node, region: Region, env: Env, carried: Sequence[tuple[Key, Value]], cyclic: bool
+) -> list[Value]:
+    """A region as written, once; what it yields for what is carried. `env` is extended."""
+    for key, v in carried:
+        env.fixed[key] = v
+    steps = region_steps(low, region)
+    slots = ring_depths(low, steps)
+    if slots:
+        low.b.barrier()  # readers of these buffers, of an earlier pass, are done
+    chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, next_values(n))))
+    steps += chunk_steps
+    body = program_order(steps, slots, cyclic=cyclic)
+    wait_for_early_tiles(low, region, body, steps)
+    emit_straight(low.b, body, steps, env, 0)
+    env.iteration = 0
+    return [env[k] for k in next_keys]
+
+
+def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tuple[Key, Value]]:
+    """What a node carries into its region, chunk by chunk."""
+    carried: list[tuple[Key, Value]] = []
+    for i, carry in enumerate(region.carries, n.op == "when"):  # which has its condition first
+        value = standard(low.b, first_value(low, n, i, env))
+        carried += list(zip(low.keys(carry), value.chunks))
+    return carried
+
+
+def first_value(low: Lowering, n: Node, position: int, env: Env) -> Fragment:
+    """What a node of `REGIONS` starts from, in the layout that its region carries it in."""
+    source, wanted = n.inputs[position], low.inference.demands.get((n.id, position))
+    if wanted is not None and source.op in ("fill", "constant"):
+        return emit_fill(low, source, wanted)
+    value = low.value(source, env)
+    return value if wanted is None else convert(low, value, wanted)
+
+
+def deliver(low: Lowering, n: Node, region: Region, context: Context, results: Sequence[Any]) -> None:
+    """File a node's results, or what stands for them until they are asked for, under their keys."""
+    found = iter(results)
+    for i, carry in enumerate(region.carries):
+        for c in range(chunk_count(low.layout(carry), carry.dtype)):
+            context.env["r", n.id, i, c] = next(found)
+
+
+def same_for_all(low: Lowering, condition: Node, env: Env) -> Value:
+    """A single condition as a uniform predicate: every lane of every wave has the same."""
+    return low.b.any_lane(low.value(condition, env).element(low.b, 0), workgroup=True)
+
+
+def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A branch of the whole workgroup. Where it is not taken, what is carried stays."""
+    b = low.b
+    flag = same_for_all(low, n.inputs[0], context.env)
+    carried = initial_chunks(low, n, region, context.env)
+    env, outer_dim, outer_base = enter(low, context)
+    if flag.const is not None:
+        results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
+    else:
+        # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
+        with b.if_(flag, stay=low.computes_late(region)) as branch:
+            branch.yield_(emit_region(low, n, region, env, carried, False))
+        if carried:
+            with branch.orelse():
+                branch.yield_([v for _, v in carried])
+        results = list(branch.results)
+    low.loop_dim, low.base = outer_dim, outer_base
+    deliver(low, n, region, context, results)
+
+
+def emit_repeat(low: Lowering, n: Node, region: Region, context: Context) -> None:
+    """A loop that ends after the trip whose condition does not hold."""
+    b = low.b
+    carried = initial_chunks(low, n, region, context.env)
+    env, outer_dim, outer_base = enter(low, context)
+    low.labels += 1
+    inits = [b.true, *(v for _, v in carried)]
+    with b.for_(0, ENDLESS, 1, inits, label=f"while{low.labels}", again=True, min_trips=1) as loop:
+        inside = [(key, v) for (key, _), v in zip(carried, loop.carried[1:])]
+        results = emit_region(low, n, region, env, inside, True)
+        loop.yield_([same_for_all(low, region.yields[-1], env), *results])
+    low.loop_dim, low.base = outer_dim, outer_base
+    deliver(low, n, region, context, loop.results[1:])
+
+
+def relaid(low: Lowering, value: Fragment, layout: Layout) -> Fragment:
+    """A value that a loop yields in the layout that the loop keeps it in."""
+    return value if same_layout(value.layout, layout) else convert(low, value, layout)
+
+
+def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list[Step], list[Key]]:
+    """Steps that bring yielded values into the chunks the loop carries, and the keys of those: one per carried key."""
+    steps: list[Step] = []
+    next_keys: list[Key] = []
+    for i, (carry, last) in enumerate(pairs):
+        mine, theirs = low.keys(carry), low.keys(last)
+        if last.op in (*PRODUCTS, "carry") and len(mine) == len(theirs) and theirs[0][0] != "v":
+            next_keys += theirs
+            continue
+        made = tuple(("y", carry.id, c) for c in range(len(mine)))
+
+        def emit(context: Context, last: Node = last, made: tuple[Key, ...] = made, carry: Node = carry) -> None:
+            value = standard(low.b, relaid(low, low.value(last, context.env), low.layout(carry)))
+            for key, chunk in zip(made, value.chunks):
+                # Addresses in the loop may rest on a single number's being the same in all lanes; some hold parts.
+                parts = any(x.id in low.late_sums for x in last.inputs)
+                alone = not carry.dims and not parts and chunk.type in (I32, I64)
+                context.env[key] = low.b.readfirst(chunk, same=True) if alone and not chunk.uniform else chunk
+
+        # A value that is handed on as it is needs not even be there: a product may still be adding to it.
+        kind = "yield" if last.op in PRODUCTS and same_layout(low.layout(last), low.layout(carry)) else "compute"
+        steps.append(Step(f"yield {i}", kind, (), 0, tuple(theirs), made, emit, "", last.loc))
+        next_keys += made
+    return steps, next_keys

@@ -1,0 +1,181 @@
+"""Clocks of a loop body's trip, by playing a schedule: what an initiation interval leaves out.
+
+In: a `BodySchedule` with its steps, the waves of the workgroup. Out: clocks per trip.
+
+An initiation interval counts what the busiest unit does. It does not know that a wave issues in order, that a barrier
+stops every wave until the slowest has come and its own accesses to shared memory have returned, and that two waves on a
+SIMD that stop together leave its matrix unit idle. So two schedules are compared by playing both: every wave goes
+through the body's order a few trips long, on units that serve in order of issue: the matrix unit of its SIMD, LDS and
+vector memory of the compute unit. The rules are those of the cycle model of emitted text
+(docs/cycle-model.md); waits are taken as exact, loads come from L2 at the unit's share of its bandwidth, bank conflicts
+are those of the steps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from wavedsl.ir.schedule.steps import BodySchedule, Key, Step
+from wavedsl.ir.target import Target
+
+TURN = 4
+"""Clocks between two instructions of a wave."""
+WARM, TRIPS = 3, 3
+"""Trips that are played before the clock starts, and that are counted."""
+SHARED = ("lds", "vmem")
+"""Units that all waves of a compute unit share."""
+BARRIER, PRIORITY, COMMIT = -1, -2, -3
+
+
+class _Wave:
+    __slots__ = ("arrivals", "at", "copied", "done", "groups", "number", "position", "priority", "returned", "trip")
+
+    def __init__(self, number: int, arrivals: int):
+        self.number = number
+        self.at = self.position = self.trip = self.priority = 0
+        self.arrivals = arrivals
+        """Barriers that it passes before its first trip."""
+        self.returned = 0
+        """When its last access to LDS has returned."""
+        self.copied = 0
+        """When its last copy without registers has arrived."""
+        self.groups: list[int] = []
+        """The same of each of its last groups of copies."""
+        self.done: dict[tuple[Key, int], int] = {}
+        """When a value of an iteration is there."""
+
+
+class _Play:
+    """One workgroup on a compute unit."""
+
+    def __init__(self, body: BodySchedule, steps: Sequence[Step], waves: int, target: Target):
+        self.body, self.steps, self.simds = body, steps, target.simds
+        simds = target.simds
+        rate = target.cache_rate
+        bytes_of = [s.words * 4 * target.wave_size if s.kind == "gload" else self.copied(s, waves) for s in steps]
+        self.transfer = [n / rate if rate else 0.0 for n in bytes_of]
+        """Clocks of the link to L2 that a load takes."""
+        self.link = 0.0
+        least = target.cost("load.shared", 4).latency
+        self.latency = [max(s.latency, least) if s.kind == "swrite" else s.latency for s in steps]
+        """A store to LDS has returned when a read would have."""
+        stored = [k for s in steps if s.kind == "swrite" for k in s.uses]
+        self.uses = [stored if s.kind == "swrite" else s.uses for s in steps]
+        """A wait for loads is merged with those that follow: the first store waits for what all of them store."""
+        self.events: list[tuple[int, int]] = []
+        """(step, 0), (BARRIER, groups of copies that may be in flight behind it), (PRIORITY, level), or (COMMIT, 0)."""
+        for p in range(len(body.order) + 1):
+            if p in body.barriers:
+                pending = body.barriers[p]
+                self.events.append((BARRIER, 1 << 20 if pending is None else pending))
+            if p in body.raised:
+                self.events.append((PRIORITY, body.raised[p]))
+            if p < len(body.order):
+                self.events.append((body.order[p], 0))
+            if p in body.commits:
+                self.events.append((COMMIT, 0))
+        share = {unit: waves if unit in SHARED else -(-waves // simds) for s in steps for unit, _ in s.resources}
+        self.units = [[(u, c // share[u]) for u, c in s.resources if u != "issue"] for s in steps]
+        self.issue = [max([TURN, *(c // share[u] for u, c in s.resources if u == "issue")]) for s in steps]
+        self.free: dict[tuple[str, int], int] = {}
+        behind = waves // 2 if body.raised else waves
+        self.waves = [_Wave(n, int(n >= behind)) for n in range(waves)]
+        self.queue: list[tuple[int, int, int]] = []
+        self.arrived: list[_Wave] = []
+        self.marks: list[int] = []
+
+    @staticmethod
+    def copied(s: Step, waves: int) -> int:
+        """Bytes that a wave's copy without registers moves: vector memory takes 64 a clock."""
+        return sum(64 * clocks // waves for unit, clocks in s.resources if unit == "vmem") if s.kind == "acopy" else 0
+
+    def run(self) -> float:
+        for w in self.waves:
+            if w.arrivals:
+                self.arrived.append(w)
+            else:
+                heapq.heappush(self.queue, (0, 0, w.number))
+        while len(self.marks) < WARM + TRIPS:
+            when, rank, number = heapq.heappop(self.queue)
+            w = self.waves[number]
+            now = self.ready(w)
+            if now > when or rank != -w.priority:
+                heapq.heappush(self.queue, (now, -w.priority, number))
+            else:
+                self.issue_one(w, now)
+        return (self.marks[-1] - self.marks[WARM - 1]) / TRIPS
+
+    def ready(self, w: _Wave) -> int:
+        """The clock from which a wave's next event can happen."""
+        step, pending = self.events[w.position]
+        if step == BARRIER:
+            return max([w.at, w.returned, *w.groups[: max(0, len(w.groups) - pending)]])
+        at = w.at
+        if step < 0:
+            return at
+        iteration = w.trip - self.body.stages[step]
+        for k in self.uses[step]:
+            at = max(at, w.done.get((k, iteration), 0))
+        for unit, _ in self.units[step]:
+            if unit not in SHARED:
+                at = max(at, self.free.get((unit, w.number % self.simds), 0))
+        return at
+
+    def issue_one(self, w: _Wave, now: int) -> None:
+        step, level = self.events[w.position]
+        if step == BARRIER:
+            self.arrived.append(w)
+            if len(self.arrived) == len(self.waves):
+                arrived, self.arrived = self.arrived, []
+                for other in arrived:
+                    if other.arrivals:
+                        other.arrivals -= 1
+                    else:
+                        self.advance(other, now)
+                    self.go_on(other, now + TURN)
+            return
+        clocks = TURN
+        if step == PRIORITY:
+            w.priority = level
+        elif step == COMMIT:
+            w.groups = [*w.groups[-3:], w.copied]
+            clocks = 0
+        else:
+            clocks = self.issue[step]
+            s, start = self.steps[step], now
+            for unit, busy in self.units[step]:
+                key = (unit, -1 if unit in SHARED else w.number % self.simds)
+                begin = max(now, self.free.get(key, 0))
+                self.free[key] = begin + busy
+                start = max(start, begin)
+            done = start + self.latency[step]
+            if self.transfer[step]:
+                self.link = max(self.link, start) + self.transfer[step]
+                done = int(self.link) + s.latency
+            for k in s.defs:
+                w.done[k, w.trip - self.body.stages[step]] = done
+            if s.kind == "acopy":
+                w.copied = done
+            elif s.buffer:
+                w.returned = max(w.returned, done)
+        self.advance(w, now)
+        self.go_on(w, now + clocks)
+
+    def advance(self, w: _Wave, now: int) -> None:
+        w.position += 1
+        if w.position == len(self.events):
+            w.position = 0
+            w.trip += 1
+            if w.number == 0:
+                self.marks.append(now)
+
+    def go_on(self, w: _Wave, at: int) -> None:
+        w.at = at
+        heapq.heappush(self.queue, (at, -w.priority, w.number))
+
+
+def clocks_per_trip(body: BodySchedule, steps: Sequence[Step], waves: int, target: Target) -> float:
+    """Clocks between two trips of a workgroup of `waves` waves that has the compute unit to itself, while all other
+    units are as busy."""
+    return _Play(body, steps, waves, target).run()

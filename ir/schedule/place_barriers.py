@@ -1,0 +1,140 @@
+"""The fewest barriers of a body whose order is known.
+
+In: a `BodySchedule`, its steps, the ring depth of each shared buffer. Out: its `barriers` and `commits`: points that
+stab every interval between a shared write and the reads it feeds, and between those reads and the next write to the
+same slot; and how many groups of asynchronous copies may be in flight at each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.schedule.steps import BodySchedule, Step
+
+
+@dataclass
+class _Arc:
+    """A barrier must lie after position `start` and not after position `end`, `trips` trips later (`end` counts
+    trips)."""
+
+    start: int
+    end: int
+    raw: bool
+    buffer: str
+
+
+def place_barriers(
+    body: BodySchedule,
+    steps: Sequence[Step],
+    slots: Mapping[str, int],
+    cyclic: bool = True,
+    at: Mapping[int, int | None] | None = None,
+) -> None:
+    """Fewest barrier positions that separate shared writes from the reads they feed and reads from the next write.
+
+    Position p means: before the p-th step of the order. An arc (start, end] in positions, cyclic with the body's
+    length. Positions in `at` are tried first; a schedule that has its barrier already needs no other.
+    """
+    n = len(body.order)
+    place = {i: p for p, i in enumerate(body.order)}
+    arcs: list[_Arc] = []
+    for buffer, depth in slots.items():
+        writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind in ("swrite", "acopy")]
+        reads = [i for i, s in enumerate(steps) if s.reads_shared(buffer)]
+        for w in writes:
+            for r in reads:
+                ahead = body.stages[r] - body.stages[w]
+                arcs.append(_Arc(place[w] + 1, place[r] + ahead * n, True, buffer))
+                if cyclic:
+                    back = depth + body.stages[w] - body.stages[r]
+                    arcs.append(_Arc(place[r] + 1, place[w] + back * n, False, buffer))
+    given = frozenset(at or ())
+    body.barriers = {}
+    if not arcs:
+        return
+    for a in arcs:
+        if a.end < a.start:
+            raise CompileError("a shared read is scheduled before the write it needs", steps[body.order[0]].loc)
+
+    def stabbed(a: _Arc, p: int) -> bool:
+        if not cyclic:
+            return a.start <= p <= a.end
+        return a.end - a.start >= n - 1 or (p - a.start) % n <= a.end - a.start
+
+    left = arcs
+    chosen: list[int] = []
+    first_reads = {place[i] for i, s in enumerate(steps) if any(map(s.reads_shared, slots))}
+    while left:
+        # Prefer the spot right before a first read: the copy has had the longest time to arrive.
+        covers = _arcs_at(left, n, cyclic)
+        best = max(range(n), key=lambda p: (covers[p], p in given, p in first_reads, -p))
+        if not covers[best]:
+            raise CompileError("no barrier can separate a shared write from its read", steps[body.order[0]].loc)
+        chosen.append(best)
+        left = [a for a in left if not stabbed(a, best)]
+    body.commits = _commits(sorted(place[i] for i, s in enumerate(steps) if s.kind == "acopy"), chosen, cyclic)
+    chosen.sort()
+    following = dict(zip(chosen, [*chosen[1:], chosen[0]]))
+    body.barriers = {p: _pending(body, steps, place, p, following[p], cyclic) for p in chosen}
+
+
+def _arcs_at(arcs: Sequence[_Arc], n: int, cyclic: bool) -> list[int]:
+    """Per position, how many arcs a barrier there would serve."""
+    steps = [0] * (2 * n + 1)
+    for a in arcs:
+        if not cyclic:
+            first, last = max(a.start, 0), min(a.end, n - 1)
+        else:
+            first = a.start % n
+            last = first + min(a.end - a.start, n - 1)
+        if first <= last:
+            steps[first] += 1
+            steps[last + 1] -= 1
+    counts = list(accumulate(steps))
+    return [counts[p] + counts[p + n] for p in range(n)]
+
+
+def _commits(copies: Sequence[int], barriers: Sequence[int], cyclic: bool) -> tuple[int, ...]:
+    """Positions of the copies after which a group of copies ends: the last one before each barrier."""
+    found = set()
+    for p in barriers:
+        before = [c for c in copies if c < p] or (copies if cyclic else ())
+        if before:
+            found.add(max(before))
+    return tuple(sorted(found))
+
+
+def _pending(
+    body: BodySchedule, steps: Sequence[Step], place: Mapping[int, int], p: int, following: int, cyclic: bool
+) -> int | None:
+    """Copy groups that may be in flight at barrier p: those committed after the newest one that is needed by a read up
+    to the barrier that follows (p itself, a trip later, where it is the only one).
+
+    Groups are numbered over trips, as are iterations: the copies of stage g in trip t belong to iteration t - g.
+    """
+    writes: dict[str, list[int]] = {}
+    for i, s in enumerate(steps):
+        if s.kind == "acopy":
+            writes.setdefault(s.buffer, []).append(i)
+    reads = [i for i, s in enumerate(steps) if any(s.reads_shared(buffer) for buffer in writes)]
+    if not reads or not body.commits:
+        return None
+    if not cyclic:
+        return 0
+    per_trip = len(body.commits)
+    newest = bisect_left(body.commits, p) - 1
+    needed = newest - per_trip * (body.count + 1)  # older than anything in flight
+    for r in reads:
+        later = 0 if place[r] >= p and (following <= p or place[r] < following) else 1
+        if later and not (following <= p and place[r] < following):
+            continue  # another barrier lies between
+        for w in (w for buffer, found in writes.items() if steps[r].reads_shared(buffer) for w in found):
+            trip = later - body.stages[r] + body.stages[w]
+            needed = max(needed, trip * per_trip + bisect_left(body.commits, place[w]))
+    if needed > newest:
+        raise CompileError("a barrier is scheduled before the copies that it waits for", steps[body.order[0]].loc)
+    return newest - needed

@@ -1,0 +1,1 @@
+"""Which reads go through shared memory, and how their tiles get there."""

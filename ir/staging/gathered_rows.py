@@ -1,0 +1,210 @@
+"""Gathers of whole rows as tiles: `cache[table[j], :]`, the tokens of an expert, the keys of a page.
+
+In: a read through a mapping whose indices say which row of the array each row of the value is. Out: a `GatheredRows`,
+which sees the array as a tile of those rows, one below the other, so that it is staged like any tile, or None. A row is
+contiguous, so vectors lie in one row; the lanes that copy it make its number themselves (`row_numbers`).
+
+Invariant: nothing in the kernel writes to the array nor to what its indices are read from, so copies may run ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from math import gcd
+from typing import Any
+
+from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.views import is_tile
+from wavedsl.ir.kernel.kernel_ir import Value, vector
+from wavedsl.ir.lower.lower_mapped import mapping_of
+from wavedsl.ir.lower.lowering import Lowering, never
+from wavedsl.ir.lower.row_numbers import Numbers, RowAt, add_numbers, may_be_placed, written_arrays
+from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.schedule.steps import Context, Env, Key, Step
+from wavedsl.ir.symbols import dim_name
+
+
+@dataclass(frozen=True)
+class GatheredRows:
+    """A read of rows along `row` of the value, each contiguous along the array's dimension `axis`, `fast` in the value.
+    `info`: the array as a tile of them; `ahead`: whether the loop around changes no row's number."""
+
+    node: Node
+    row: str
+    fast: str
+    axis: int
+    info: ArrayInfo
+    numbers: Numbers
+    ahead: bool
+
+
+def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
+    """How a read gathers rows; None where it does not, or where that cannot be proven right."""
+    if n.op != "read" or n.attrs.get("mapping") is None or is_tile(low.graph, n) or len(n.dims) != 2:
+        return None
+    info, mapping = low.arrays[n.attrs["memory"]], mapping_of(low, n)
+    axis = info.contiguous()
+    if axis is None or info.far or info.dtype.packed or info.dtype.bits < 8:
+        return None
+    fast = info.names[axis]
+    names = [dim_name(d) for d in n.dims]
+    if fast not in names or str(mapping.coords[axis]) != fast:
+        return None
+    row = next(d for d in names if d != fast)
+    written = written_arrays(low)
+    if n.attrs["memory"] in written or not may_be_placed(low, n, {row, fast}):
+        return None
+    region, found = low.region_of(n), Numbers(row)
+    for i, c in enumerate(mapping.coords):
+        if i == axis:
+            continue
+        if not isinstance(c, int):
+            if fast in {str(s) for s in c.free_symbols}:
+                return None
+        elif not add_numbers(low, n.inputs[c], region, found, written):
+            return None
+    multiple = 0
+    for i in range(len(info.dims)):
+        if i != axis:
+            multiple = gcd(multiple, info.stride_multiple(i))
+    plan = low.plans[row]
+    tile = replace(
+        info, dims=(next(d for d in n.dims if dim_name(d) == row), info.dims[axis]),
+        strides=(None, info.elsize), extents=(plan.extent, info.extents[axis]),
+        stride_multiples=(max(1, multiple), info.elsize), extent_multiples=(1, info.extent_multiple(axis)),
+    )  # fmt: skip
+    return GatheredRows(n, row, fast, axis, tile, found, _settled(low, n, found))
+
+
+def _settled(low: Lowering, n: Node, found: Numbers) -> bool:
+    """Whether the rows' numbers are the same in all trips of the loop that a read is in."""
+    region = low.region_of(n)
+    if region.dim is None or found.row == str(region.dim) or low.moves_with([found.row], str(region.dim)):
+        return False
+    if any(low.region_of(x) is region and x.op not in ("index", "fill", "constant") for x in found.nodes()):
+        return False
+    if any(low.region_of(x) is region for x in found.singles):
+        return False
+    moving = str(region.dim)
+    reads = [n, *found.reads]
+    return not any(
+        not isinstance(c, int) and i != (axis if x is n else -1) and moving in {str(s) for s in c.free_symbols}
+        for x in reads
+        for axis in [low.arrays[x.attrs["memory"]].contiguous()]
+        for i, c in enumerate(mapping_of(low, x).coords)
+    )
+
+
+def only_for_rows(low: Lowering, rows: Mapping[int, GatheredRows]) -> set[int]:
+    """Ids of what is computed per row for no other use than the numbers of gathered rows."""
+    users, kept = low.users(), {v.id for region in low.graph.regions() for v in region.yields}
+    found = {x.id for r in rows.values() for x in r.numbers.nodes()} - kept
+    while True:
+        needed = {x for x in found if any(u.id not in rows and u.id not in found for u in users.get(x, ()))}
+        if not needed:
+            return found
+        found -= needed
+
+
+class RowCopy:
+    """How the threads that copy a tile of gathered rows find what they copy."""
+
+    def __init__(self, low: Lowering, rows: GatheredRows, staged: Staged):
+        self.low, self.b, self.rows, self.s = low, low.b, rows, staged
+
+    @cached_property
+    def single_keys(self) -> tuple[Key, ...]:
+        return tuple(dict.fromkeys(k for x in self.rows.numbers.singles for k in self.low.keys(x)))
+
+    def number_key(self, x: Node, turn: int) -> Key:
+        """Of what is loaded of a read for the row of a thread's `turn`-th vector."""
+        return ("row", self.rows.node.id, x.id, turn)
+
+    def offset_key(self, turn: int) -> Key:
+        return ("row offset", self.rows.node.id, turn)
+
+    def keys(self, turn: int) -> tuple[Key, ...]:
+        """What a copy of the row of that vector needs."""
+        if self.rows.ahead:
+            return (self.offset_key(turn),)
+        return (*self.single_keys, *(self.number_key(x, turn) for x in self.rows.numbers.reads))
+
+    def steps(self, turn: int, local: Callable[[], Any]) -> list[Step]:
+        """The loads of what says which row that vector is of, each behind those that it needs. `local`: the row's place
+        in the tile."""
+        if self.rows.ahead:
+            return []
+        low, made = self.low, []
+        for k, x in enumerate(self.rows.numbers.reads):
+
+            def load(context: Context, x: Node = x) -> None:
+                key = self.number_key(x, turn)
+                if never(context.guard):
+                    context.env[key] = self.b.zero(vector(max(x.dtype.bits // 32, 1)))
+                    return
+                at, inside = self.at(context, local())
+                context.env[key] = self.row(at, context, turn).load(x, inside)
+
+            earlier = tuple(self.number_key(y, turn) for y in self.rows.numbers.reads[:k])
+            resources, latency = low.memory_cost("load.global", x.dtype.bits // 8)
+            step = Step(
+                f"row {low.arrays[x.attrs['memory']].name}.{turn}", "gload", resources, latency,
+                (*self.single_keys, *earlier), (self.number_key(x, turn),), load, "", x.loc,
+            )  # fmt: skip
+            step.words = max(1, x.dtype.bits // 32)
+            made.append(step)
+        return made
+
+    def at(self, context: Context, local: Any) -> tuple[Any, Value]:
+        """(the index along the rows' dimension of a row of the tile, whether it is one of the tile and exists)."""
+        low, b, row = self.low, self.b, self.rows.row
+        base = low.position([row], low.base_at(context.iteration)).base[row]
+        at, plan, inside = total(b, [base, local]), low.plans[row], b.true
+        if self.s.extents[row] > plan.tile:
+            inside = b.cmp("slt", local, plan.tile)
+        if plan.ragged or self.s.extents[row] > plan.tile:
+            inside = b.pand(inside, b.cmp("slt", at, low.extent(row)))
+        return at, inside
+
+    def row(self, at: Any, context: Context, turn: int) -> RowAt:
+        return RowAt(self.low, self.rows.row, at, context, lambda x: context.env[self.number_key(x, turn)])
+
+    def settle(self, turn: int, local: Any, env: Env) -> None:
+        """In front of the loop: where a row starts in all of its trips."""
+        context = Context(Env(env.fixed), 0, None)
+        at, inside = self.at(context, local)
+        row = self.row(at, context, turn)
+        for x in self.rows.numbers.reads:
+            context.env[self.number_key(x, turn)] = row.load(x, inside)
+        offset, there = row.offset(self.rows.node, self.rows.axis)
+        env.fixed[self.offset_key(turn)] = offset, self.b.pand(inside, there)
+
+    def place(
+        self, turn: int, context: Context, parts: Mapping[str, Any], fixed: Mapping[str, int]
+    ) -> tuple[Any, Any, Value]:
+        """(bytes that the lane adds, bytes that all add, whether the vector exists)."""
+        low, b, rows = self.low, self.b, self.rows
+        if rows.ahead:
+            offset, mask = context.env[self.offset_key(turn)]
+        else:
+            at, inside = self.at(context, total(b, [parts.get(rows.row, 0), fixed.get(rows.row, 0)]))
+            offset, there = self.row(at, context, turn).offset(rows.node, rows.axis)
+            mask = b.pand(inside, there)
+        fast, plan = rows.fast, low.plans[rows.fast]
+        base = low.position([fast], low.base_at(context.iteration)).base[fast]
+        local = total(b, [parts.get(fast, 0), fixed.get(fast, 0)])
+        padded = self.s.extents[fast] > plan.tile
+        if padded:
+            mask = b.pand(mask, b.cmp("slt", local, plan.tile))
+        if padded or plan.ragged:
+            mask = b.pand(mask, b.cmp("slt", total(b, [base, local]), low.extent(fast)))
+        es = rows.info.elsize
+        mine, common = (b.mul(x, es) if not isinstance(x, int) else x * es for x in (local, base))
+        if low.arrays[rows.node.attrs["memory"]].large:  # one unsigned sum, as 32 bits just hold it
+            return total(b, [offset, mine, common]), 0, mask
+        return total(b, [offset, mine]), common, mask

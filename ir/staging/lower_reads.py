@@ -1,0 +1,180 @@
+"""Lowering of `read`: the steps that carry one out, through shared memory, straight to registers or by indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wavedsl.ir.addresses.access import GlobalAccess, element_groups, join_word, load_group, vector_elements
+from wavedsl.ir.addresses.fragment_loads import FragmentLoads, wave_digits
+from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.cuts.partition import DimPlan
+from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.views import is_tile, placement
+from wavedsl.ir.kernel.kernel_ir import Value, vector
+from wavedsl.ir.lower.lowering import Lowering, both, never
+from wavedsl.ir.lower.prefetch import ask
+from wavedsl.ir.lower.rings import wait_full
+from wavedsl.ir.lower.row_numbers import runs_ahead
+from wavedsl.ir.schedule.steps import Context, Step
+from wavedsl.ir.staging.copy_steps import coordinate_keys, copy_steps
+
+
+def _nothing(context: Context) -> None:
+    """A step that only stands for others."""
+
+
+def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
+    """The steps of a read through shared memory; `once`: those that use it are in a loop that comes later."""
+    s = low.staged[n.id]
+    if s.copied_by is not None:
+        return fragment_steps(low, n)
+    steps = copy_steps(low, n)
+    if s.loads is not None and not (once and n.id in low.kept):
+        return steps + fragment_steps(low, n)
+    if once:
+        # The readers come later: a step in their place, before which the copies have arrived.
+        steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, low.buffer_names[n.id], n.loc))
+    return steps
+
+
+def fragment_steps(low: Lowering, n: Node) -> list[Step]:
+    """The loads of a read's elements from its tile in shared memory, and what joins them to registers."""
+    b, s = low.b, low.staged[n.id]
+    assert s.loads is not None
+    buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
+    unit = low.units(n)
+    plans = low.plans if unit is None else unit.plans
+    _, digit_dims = wave_digits(s.layout, plans)
+    made: list[FragmentLoads] = []
+
+    def fragments() -> FragmentLoads:
+        if not made:
+            made.append(FragmentLoads(b, s, {d: low.digit(d) for d in plans}, plans, digit_dims))
+        return made[0]
+
+    steps: list[Step] = []
+    together = low.gathered(n)
+    resources, latency = low.memory_cost("load.shared", min(2, together) * s.loads.bytes)
+    if together > 2:
+        resources = tuple((u, c * (together // 2)) for u, c in resources)
+    for g in range(len(s.groups) // together):
+
+        def fetch(context: Context, g: int = g) -> None:
+            if ring is not None:
+                wait_full(low, ring)
+            slot = low.slot_bytes(n, context)
+            loads = [fragments().load(g * together + i, slot, buffer) for i in range(together)]
+            context.env["f", n.id, g] = b.vec(*loads) if together > 1 else loads[0]
+
+        read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
+        read.words = max(1, s.loads.bytes * together // 4)
+        steps.append(read)
+    if low.joined(n):
+        steps += join_steps(low, n, s)
+    return steps
+
+
+def join_steps(low: Lowering, n: Node, s: Staged) -> list[Step]:
+    """One step per register that several narrow loads fill."""
+    b = low.b
+    home = {e: (g, position) for g, group in enumerate(s.groups) for position, e in enumerate(group)}
+    steps = []
+    for r, group in enumerate(low.read_groups(n)):
+        parts = [home[e] for e in group]
+
+        def join(context: Context, r: int = r, parts: list[tuple[int, int]] = parts) -> None:
+            loaded = [(context.env["f", n.id, g], position) for g, position in parts]
+            context.env["w", n.id, r] = join_word(b, s.info.dtype, loaded)
+
+        uses = tuple(dict.fromkeys(("f", n.id, g) for g, _ in parts))
+        clocks = low.issue_clocks() * max(1, len(uses) - 1)
+        resources, latency = low.valu_cost(clocks)
+        steps.append(
+            Step(f"join {s.name}.{r}", "compute", resources, latency, uses, (("w", n.id, r),), join, "", n.loc)
+        )
+    return steps
+
+
+def direct_steps(low: Lowering, n: Node) -> list[Step]:
+    """A read straight into registers, one step per vector."""
+    b = low.b
+    if not is_tile(low.graph, n):
+        return mapped_steps(low, n)
+    info, extents, strides = low.view(n)
+    layout, plans = low.layout(n), low.plans
+    unit = low.units(n)
+    if unit is not None:
+        info, layout, plans = unit.info, unit.layout, unit.plans
+        extents, strides = unit.extents(b, extents), unit.strides(strides)
+    width, bits = vector_elements(info, layout, plans)
+    steps = []
+    resources, latency = low.memory_cost("load.global", width * info.elsize)
+    loop_dim = low.loop_dim
+    moves = low.moves_with(info.names, loop_dim)
+    placed_by = coordinate_keys(low, n)
+    found = placement(low.graph, n)
+    assert found is not None
+    late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
+    kind = "compute" if late else "gload"
+
+    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
+        if unit is not None:
+            position = unit.position(b, position)
+        access = GlobalAccess(
+            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
+        )
+        return access, inside
+
+    for g, group in enumerate(element_groups(layout, bits)):
+
+        def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
+            access, inside = access_at(context, plans)
+            guard = both(b, context.guard if moves else None, inside)
+            if never(guard):
+                context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
+                return
+            context.env["f", n.id, g] = load_group(b, access, group, width, guard, n.attrs.get("cache"))
+            if moves:
+                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
+
+        step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
+        step.words = max(1, width * info.elsize // 4)
+        step.array = info.name
+        steps.append(step)
+    return steps
+
+
+def mapped_steps(low: Lowering, n: Node) -> list[Step]:
+    """A gather, one step per vector. Indices that the loop computes keep it among what is computed; other gathers may
+    run ahead like any load."""
+    from wavedsl.ir.lower.lower_mapped import MappedAccess, mapped_groups
+
+    b, layout = low.b, low.layout(n)
+    info = low.arrays[n.attrs["memory"]]
+    width, groups, _ = mapped_groups(low, n, layout, False)
+    size = width * info.elsize
+    resources, latency = low.memory_cost("load.global", size)
+    uses = tuple(dict.fromkeys(k for x in n.inputs for k in low.keys(x)))
+    kind = "compute" if any(low.region_of(x) is low.region_of(n) for x in n.inputs) else "gload"
+    accesses: dict[Any, MappedAccess] = {}
+    steps = []
+    for g, group in enumerate(groups):
+
+        def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
+            if never(context.guard):
+                context.env["f", n.id, g] = b.zero(vector(max(size // 4, 1)))
+                return
+            at = context.iteration if isinstance(context.iteration, int) else context.iteration.id
+            access = accesses.get(at)
+            if access is None:
+                accesses.clear()
+                access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
+            context.env["f", n.id, g] = access.load(group[0], size, context.guard, n.attrs.get("cache"))
+
+        step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
+        step.words = max(1, size // 4)
+        step.array = info.name
+        steps.append(step)
+    return steps

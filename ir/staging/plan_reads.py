@@ -1,0 +1,446 @@
+"""Which reads of a region go through shared memory: with how many stages, copied how, and where each tile lies there.
+
+In: the reads of a region. Out: their `Staged` plans, offsets and ring depths, filed in the `Lowering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from wavedsl.ir.addresses.copy_ways import Trip
+from wavedsl.ir.addresses.staged import Staged, copy_vector, tile_extents
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
+from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import is_settled, is_tile, view_dims
+from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.inference.matrix_count import instructions
+from wavedsl.ir.inference.read_apart import same_reads
+from wavedsl.ir.layouts.matrix_tile import ALIGN
+from wavedsl.ir.lower.lower_mapped import mapped_groups
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.staging.gathered_rows import GatheredRows, gathered_rows, only_for_rows
+from wavedsl.ir.staging.memory_depth import grid, memory_depth, tile_bytes
+from wavedsl.ir.staging.staging import memory_order, plan_matrix, plan_staged, taken_too
+from wavedsl.ir.symbols import AddressSpace, dim_name
+from wavedsl.ir.target import LoadAtom
+
+
+def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
+    """Decide which reads among `nodes` of a region go through shared memory, their ring depth and their place. `once`:
+    they are carried out before the region's loop."""
+    loop = region.dim is not None and not once
+    reads = [n for n in nodes if n.op == "read" and n.id not in low.ring_of and wants_shared(low, n, once)]
+    if not reads:
+        return
+    for n in reads:
+        if not is_tile(low.graph, n):
+            low.row_tiles[n.id] = gathered_rows(low, n)
+    rows = any(n.id in low.row_tiles for n in reads)
+    budget = low.target.shared_bytes - low.shared_top
+    trips = low.plans[str(region.dim)].trips if loop else 1
+    asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
+    depth = low.choices.stages or (4 if asynchronous else 2)
+    if not loop or holds_loop(region):
+        depth = 1
+    if trips is not None:
+        depth = max(1, min(depth, trips))
+    weight = trips if trips is not None and trips > 0 else 16
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    rooms = [shared_room(low, region), budget]
+    attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 or b == budget for d in range(depth, 0, -1)]
+    if low.partition.waves < low.target.simds and (rows or (not asynchronous and _fills_simds(low))):
+        # Small workgroups leave no SIMD idle where lanes fetch rows themselves, nor half of them for another stage.
+        beside = low.target.simds // low.partition.waves
+        each, most = (low.target.shared_bytes // n - low.shared_top for n in (beside, beside // 2 + 1))
+        first = [min(rooms[0], each), each] if rows else [rooms[0]]
+        attempts = [(d, b) for b in first for d in range(depth, 0, -1)]
+        attempts += [(depth, most)] * (not rows) + [(d, b) for b in (each, budget) for d in range(depth, 0, -1)]
+        attempts = [(d, b) for d, b in attempts if b > 0 or b == budget]
+    if low.choices.stages:
+        attempts = [(depth, budget)]
+    plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
+    while problem is not None and (gathered := [n for n in reads if n.id in low.row_tiles]):
+        # A gather does without: lanes fetch what they need themselves.
+        largest = max(gathered, key=lambda n: tile_bytes(low, n))
+        reads.remove(largest)
+        del low.row_tiles[largest.id]
+        if not reads:
+            return
+        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
+    while problem is not None and not loop and (spared := _straight(low, reads)) is not None:
+        reads.remove(spared)
+        if not reads:
+            return
+        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
+    if problem is not None:
+        problem.location = problem.location or reads[0].loc
+        raise problem
+    if loop and asynchronous and depth > 1 and not low.choices.stages:
+        # Copies through registers run one trip ahead.
+        own = [s.node for s in plans if s.asynchronous and s.copied_by is None]
+        for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
+            found, problem = _planned(low, region, reads, deeper, budget, weight, loop)
+            if problem is None and _fit(low, found, deeper, budget):
+                plans, depth = found, deeper
+                break
+    low.placing |= only_for_rows(low, low.row_tiles)
+    copies = [s for s in plans if s.copied_by is None]
+    if any(s.direct is not None for s in plans) and not low.shared_top:
+        low.shared_top = low_gap(low, sum(s.place.bytes for s in copies) * depth)
+    offsets, low.shared_top = stacked(low.shared_top, copies, depth)
+    for s, offset in zip(copies, offsets):
+        s.offset = offset
+        low.staged[s.node.id] = s
+        unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
+        low.buffer_names[s.node.id] = unique
+        low.depths[unique] = depth
+        low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
+        low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+    for s in plans:
+        if s.copied_by is not None:
+            s.offset = low.staged[s.copied_by.id].offset
+            low.staged[s.node.id] = s
+            low.buffer_names[s.node.id] = low.buffer_names[s.copied_by.id]
+
+
+def _fills_simds(low: Lowering) -> bool:
+    """Whether the launch has a wave for every SIMD, as far as it is known."""
+    groups = grid(low)
+    return groups is None or groups * low.partition.waves >= low.target.units * low.target.simds
+
+
+def _first_that_fits(
+    low: Lowering, region: Region, reads: Sequence[Node], attempts: Sequence[tuple[int, int]], weight: int, loop: bool
+) -> tuple[list[Staged], ConstraintError | None, int]:
+    """The plans of the first (stages, bytes) that the reads fit, and its stages; of the last one why they do not."""
+    for depth, room in attempts:
+        plans, problem = _planned(low, region, reads, depth, room, weight, loop)
+        if problem is None and not _fit(low, plans, depth, room):
+            what = ", ".join(s.name for s in plans)
+            tiles = tuple(dict.fromkeys(d for s in plans for d in s.extents))
+            problem = ConstraintError(f"tiles of {what} do not fit {room} bytes of shared memory", tile=tiles)
+        if problem is None:
+            break
+    return plans, problem, depth
+
+
+def _straight(low: Lowering, reads: Sequence[Node]) -> Node | None:
+    """Of reads that do not fit shared memory the one with the largest tile that can do without: waves fetch its
+    elements themselves, each all that it needs. Outside of loops alone: a loop's tiles can be cut (`retile`)."""
+    free = [n for n in reads if not (n.id in low.matrix_uses or n.id in low.kept or _asked(low, n))]
+    return max(free, key=lambda n: tile_bytes(low, n), default=None)
+
+
+def _asked(low: Lowering, n: Node) -> bool:
+    """Whether the user wants a read's array in shared memory, or its elements can be unpacked from there only."""
+    space = low.graph.argument(n.attrs["memory"]).address_space
+    unit = low.units(n)
+    return low.graph.subs.get(space, space) is AddressSpace.SHARED or (unit is not None and bool(unit.atom))
+
+
+def _planned(
+    low: Lowering, region: Region, reads: Sequence[Node], depth: int, room: int, weight: int, loop: bool
+) -> tuple[list[Staged], ConstraintError | None]:
+    """The reads in `room` bytes of shared memory with that many stages, and why one of them has no place there."""
+    left = room
+    plans: list[Staged] = []
+    direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
+    groups = {n.id: group for group in (_same(low, region, reads) if loop else []) for n in group}
+
+    def plan(n: Node, left: int, others: Sequence[Node] = ()) -> Staged:
+        return plan_staged(
+            n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
+            False if n.id in low.row_tiles and low.target.copy_linear else direct,
+            trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+            others=[low.layout(x) for x in others], added=_added(low, n),
+        )  # fmt: skip
+
+    for n in reads:
+        if any(s.node is n for s in plans):
+            continue
+        info = low.view_info(n)
+        uses = low.matrix_uses.get(n.id)
+        unit = low.units(n)
+        try:
+            if uses is not None:
+                found = [plan_matrix(n, info, low.layout(n), uses, low.partition, low.target, depth, left, direct)]
+            elif n.id in groups:
+                found = _one_copy_or_more(low, groups[n.id], plan, depth, left, weight)
+            elif unit is None:
+                found = [plan(n, left)]
+            else:
+                cut = replace(low.partition, dims={d: unit.plans[dim_name(d)] for d in low.partition.dims})
+                size = unit.dtype.bytes
+                atom = LoadAtom(unit.atom, size, size, (size,)) if unit.atom else None
+                found = [
+                    plan_staged(
+                        n, unit.info, unit.layout, contraction_fed(low, n), cut, low.target, depth, left, weight,
+                        direct, atom,
+                    )
+                ]  # fmt: skip
+        except ConstraintError as problem:
+            return plans, problem
+        left -= sum(_rounded(s, depth) for s in found)
+        plans += found
+    return plans, None
+
+
+def _rounded(s: Staged, depth: int) -> int:
+    """Bytes of shared memory that a tile's slots count as; 0 for what lies in another read's tile."""
+    return 0 if s.copied_by is not None else -(-s.place.bytes * depth // 1024) * 1024
+
+
+def _same(low: Lowering, region: Region, reads: Sequence[Node]) -> list[list[Node]]:
+    """Reads of a loop that have the same elements. Not what matrix instructions read themselves, nor units."""
+    own = [n for n in reads if n.id not in low.matrix_uses and n.id not in low.row_tiles and low.units(n) is None]
+    return same_reads(region, own)
+
+
+def _one_copy_or_more(
+    low: Lowering, group: Sequence[Node], plan: Callable[[Node, int, Sequence[Node]], Staged], depth: int, room: int,
+    trips: int,
+) -> list[Staged]:  # fmt: skip
+    """Reads of the same elements from one tile, or each from its own where that fits and takes less time: a tile that
+    lies as one product wants it is read element by element for another where nothing transposes on the way. The price
+    of a tile of one's own is another copy."""
+    first, *others = group
+    copied = plan(first, room, others)
+    together = [copied, *(taken_too(copied, i, n, low.layout(n), low.partition) for i, n in enumerate(others))]
+    apart: list[Staged] = []
+    try:
+        for n in group:
+            apart.append(plan(n, room - sum(_rounded(s, depth) for s in apart), ()))
+    except (CompileError, ConstraintError):
+        return together
+    clocks = sum(s.clocks for s in apart)
+    for s in apart[1:]:
+        size = s.vector * s.info.elsize
+        kind = "copy.async" if s.asynchronous or s.direct is not None else "load.global"
+        (_, busy), *_ = low.memory_cost(kind, size)[0]
+        clocks += trips * s.count * busy
+    return together if copied.clocks <= clocks else apart
+
+
+def _fit(low: Lowering, plans: Sequence[Staged], depth: int, room: int) -> bool:
+    """Whether all tiles together fit."""
+    left = room - sum(_rounded(s, depth) for s in plans)
+    own = [s for s in plans if s.copied_by is None]
+    return left >= 0 and stacked(low.shared_top, own, depth)[1] <= low.shared_top + room
+
+
+def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], int]:
+    """Where tiles of that many slots start, one behind the other from byte `top` on, each at a multiple of what its
+    swizzle asks for; and where they end."""
+    offsets = []
+    for s in plans:
+        align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
+        offsets.append(-(-top // align) * align)
+        top = offsets[-1] + s.place.bytes * depth
+    return offsets, top
+
+
+def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
+    """What is asked of direct copies in a loop: what the user says; else False on chips where other copies wait in
+    registers, unless the matrix instructions of the trips between a slot's last reader and its next one take longer
+    than all copies of a trip: then nobody waits for them. None: what costs less.
+
+    A copy through registers is started while its slot is still read, a direct one only behind that.
+    """
+    target = low.target
+    if low.choices.direct is not None or not target.copy_linear:
+        return low.choices.direct
+    busy = product_clocks(low, region)
+    width = max(target.copy_async)
+    whole = target.cost("copy.async", width)
+    bytes = sum(tile_bytes(low, n) for n in reads)
+    moved = bytes * whole.cycles // (width * target.wave_size)
+    return None if (depth - 1) * busy >= whole.latency + moved else False
+
+
+def product_clocks(low: Lowering, region: Region) -> int:
+    """Clocks that the matrix instructions of a trip keep the unit of a SIMD busy."""
+    busy = 0
+    for n in region_nodes(region):
+        if n.op == "mma":
+            plan = low.inference.mmas[n.id]
+            busy += instructions(plan) * plan.atom.cycles * -(-low.partition.waves // low.target.simds)
+    return busy
+
+
+def beside(low: Lowering, region: Region, reads: Sequence[Node], read: Node, depth: int) -> Trip | None:
+    """What a trip keeps busy beside one of its tiles: the others count as stored once and read by every wave without
+    conflicts. None where the loop has no products, or where copies and products are not each wave's own."""
+    products = product_clocks(low, region)
+    if not products or not low.target.copy_linear:
+        return None
+    waves, shared = low.partition.waves, 0
+    for n in reads:
+        if n is not read:
+            info, layout = low.view_info(n), low.layout(n)
+            tile = prod(tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans).values())
+            held = layout.elements_per_lane * low.target.wave_size
+            wide, size = 16 * low.target.wave_size, info.elsize
+            shared += tile * size * low.target.cost("store.shared", 16).cycles // wide
+            shared += held * waves * size * low.target.cost("load.shared", 16).cycles // wide
+    return Trip(products, shared, depth)
+
+
+NARROW = 8
+"""Bytes of a lane's load of gathered elements below which a single wave brings the rows to shared memory."""
+WIDE = 16
+"""Bytes of a load as wide as any copy."""
+GAP = 1024
+"""Bytes in front of the first tile that is copied directly: the immediate of such a copy is taken off its shared
+address, and eight steps along a row of 128 bytes are immediates."""
+
+
+def low_gap(low: Lowering, bytes: int) -> int:
+    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+    target = low.target
+    threads = low.partition.waves * target.wave_size
+    fits = bytes + 2 * GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    return GAP if same else 0
+
+
+SECOND_WAVE = 192
+"""Registers of accumulators from which on a SIMD has no room for a second wave."""
+
+
+def shared_room(low: Lowering, region: Region) -> int:
+    """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
+    nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
+    them, and where registers keep a second wave away."""
+    target, waves = low.target, low.partition.waves
+    budget = target.shared_bytes - low.shared_top
+    held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
+    if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
+        return budget
+    groups = -(-2 * target.simds // waves)
+    room = target.shared_bytes // groups - low.shared_top
+    two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
+    return room if two and room > 0 else budget
+
+
+def invariant_reads(low: Lowering, region: Region) -> list[Node]:
+    """Reads of a loop body that give the same in every trip: of arrays, or parts of them, without the loop's dimension
+    that nothing in the loop writes."""
+    inside = {n.id for n in region_nodes(region)}
+    written = {n.attrs["memory"] for n in region_nodes(region) if "memory" in n.attrs and ROWS[n.op].effect}
+    return [
+        n
+        for n in region.nodes
+        if n.op == "read"
+        and n.attrs["memory"] not in written
+        and is_settled(low.graph, n, inside)
+        and not low.moves_with([dim_name(d) for d in view_dims(low.graph, n)], str(region.dim))
+    ]
+
+
+def only_in_loops(low: Lowering, n: Node) -> bool:
+    """Whether a read stands outside of all loops and what it gives is used inside of them only."""
+    home = low.region_of(n)
+    users = low.users().get(n.id, ())
+    return home is low.graph.region and bool(users) and all(low.region_of(u) is not home for u in users)
+
+
+def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
+    """A read goes through shared memory when the user says so, or when it feeds a matrix instruction of several waves;
+    one that is carried out once for a loop only if waves need the same elements."""
+    if n.id in low.matrix_uses or n.id in low.kept:
+        return True
+    if n.id in low.spared:
+        return False
+    argument = low.graph.argument(n.attrs["memory"])
+    space = argument.address_space
+    if not isinstance(space, AddressSpace) and space is not None:
+        space = low.graph.subs.get(space, space)
+    if not is_tile(low.graph, n):
+        return _wants_rows(low, n, space) is not None
+    unit = low.units(n)
+    if unit is not None and unit.atom:
+        return True
+    if not any(dim_name(d) in low.layout(n).dims for d in view_dims(low.graph, n)):
+        return False
+    if space is AddressSpace.SHARED:
+        return True
+    if space is AddressSpace.GLOBAL:
+        return False
+    cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
+    if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
+        return False
+    return contraction_fed(low, n) is not None and low.partition.waves > 1
+
+
+def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:
+    """A gather of whole rows that goes through shared memory: when the user says so, or when it feeds a matrix
+    instruction and several waves need the same rows, or lanes would have to fetch them in narrow pieces. Not beside
+    warpgroups' products: whoever copies for them knows tiles only."""
+    asked = space is AddressSpace.SHARED
+    if space is AddressSpace.GLOBAL or not (asked or contraction_fed(low, n) is not None):
+        return None
+    bulk = low.strategy is not None and low.strategy.bulk
+    if bulk or any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
+        return None
+    rows = gathered_rows(low, n)
+    return rows if rows is not None and (asked or _better_staged(low, n, rows.info)) else None
+
+
+def _better_staged(low: Lowering, n: Node, info: ArrayInfo) -> bool:
+    """Whether rows had better be copied to shared memory than fetched by each lane that needs a part of them. Copies of
+    less than a word would hold more registers than what lanes fetch. Where a lane's loads are as wide as copies that
+    only saves what several waves fetch, and it takes room from workgroups beside: it pays where those loads keep
+    memory's unit busy for half of the time that the products take."""
+    layout = low.layout(n)
+    extents = tile_extents(layout, memory_order(info, layout), low.plans)
+    if copy_vector(info, extents, low.plans) * info.elsize < 4:
+        return False
+    width, groups, _ = mapped_groups(low, n, layout, False)
+    size = width * info.elsize
+    if size < NARROW or low.partition.waves == 1:
+        return size < NARROW
+    if size < WIDE or not low.target.copy_linear:
+        return True
+    _, clocks, _ = low.unit_cost("load.global", size)
+    return 2 * len(groups) * clocks >= product_clocks(low, low.region_of(n))
+
+
+def _added(low: Lowering, n: Node) -> bool:
+    """Whether a read is an operand of multiply-adds and of nothing else, and for so many sums per lane that it pays to
+    copy single words."""
+    users = low.users().get(n.id, ())
+    products = [low.inference.mmas.get(u.id) for u in users]
+    return bool(products) and all(
+        plan is not None and plan.atom.instruction == "fma" and plan.result.elements_per_lane >= MANY_SUMS
+        for plan in products
+    )
+
+
+MANY_SUMS = 128
+"""Sums of a lane from which on operands of multiply-adds are copied word by word: with 64, 2048^3 takes as long either
+way on an H200 (417 to 430 us), 8192 x 8192 x 64 a tenth longer."""
+
+
+def contraction_fed(low: Lowering, n: Node) -> str | None:
+    """The contraction dimension of the matrix product that a read feeds, through elementwise steps or directly."""
+    found: str | None = None
+    users = low.users()
+    work, seen = [n], {n.id}
+    while work:
+        x = work.pop()
+        for u in users.get(x.id, ()):
+            if u.op in PRODUCTS and any(x is u.inputs[p] for p in factors(u)):
+                found = low.inference.mmas[u.id].k
+            elif u.id not in seen and u.op in ROWS and ROWS[u.op].index_rule == "same" and u.op not in REGIONS:
+                seen.add(u.id)
+                work.append(u)
+    return found
+
+
+def holds_loop(region: Region) -> bool:
+    """Whether another loop, or a condition, lies directly inside this region."""
+    return any(n.op in REGIONS for n in region.nodes)

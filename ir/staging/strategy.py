@@ -1,0 +1,517 @@
+"""How a kernel whose products are asynchronous gets its operands: who copies, how, how far ahead.
+
+In: the kernel's partition and layouts, its arrays, what the user fixed. Out: a `Strategy` with the reason for every
+choice, read by the lowering and shown by reports. Nothing here knows what a kernel computes: it looks at the reads that
+matrix instructions take from shared memory, at the loops they stand in, and at the chip's limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from math import prod
+
+from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.cuts.tile_dims import simple
+from wavedsl.ir.dataflow.graph import Graph, Node, ValueType, loop_bounds, region_nodes
+from wavedsl.ir.dataflow.views import is_tile, placement
+from wavedsl.ir.dtypes import tf32
+from wavedsl.ir.errors import CompileError, ConstraintError, NotHandedOut
+from wavedsl.ir.grid import cluster_sharing
+from wavedsl.ir.grid.cluster_shape import ONE, ClusterShape
+from wavedsl.ir.grid.cluster_sharing import AXES, has_members, loop_apart
+from wavedsl.ir.grid.tile_order import TileOrder, best_group
+from wavedsl.ir.grid.uneven_tiles import Work, uneven
+from wavedsl.ir.inference.mma_tiles import MOST_REGISTERS, PRODUCER_REGISTERS, REGISTER_FILE, REGISTER_STEP
+from wavedsl.ir.inference.write_back import written_before
+from wavedsl.ir.layouts.fragment import register_count
+from wavedsl.ir.lower.exchange import SCRATCH
+from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.tile_ends import tile_ends
+from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.staging.memory_depth import tile_bytes
+from wavedsl.ir.staging.plan_reads import contraction_fed, product_clocks, wants_shared
+from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
+from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.target import Target
+
+STRIDE = 16
+"""Bytes that strides and first element of an array must be multiples of for bulk copies (cuTensorMapEncodeTiled)."""
+MOST_STAGES = 8
+"""Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
+MOST_CLUSTER = 8
+"""Workgroups of a cluster that every chip of the kind can hold."""
+
+
+@dataclass
+class Strategy:
+    """`bulk`: tensor-map copies into rings; `specialize`: by a warpgroup of its own. `outlets`: writes that leave
+    through shared memory. `registers`: per thread of the copying and of the computing waves. `why`: choice → reason."""
+
+    bulk: bool = False
+    specialize: bool = False
+    stages: int = 1
+    shape: ClusterShape = ONE
+    """Workgroups of a cluster."""
+    teams: int = 1
+    """Groups of computing waves that take output tiles in turn."""
+    outlets: int = 0
+    overlapped: bool = False
+    """Whether products of neighbouring trips run together (`product_stages`)."""
+    turns: bool = False
+    """Whether two warpgroups start theirs in turn."""
+    ahead: bool = False
+    """Whether register operands are made while the instructions before them run (`operands_ahead`)."""
+    order: TileOrder | None = None
+    registers: tuple[int, int] = (0, 0)
+    why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> int:
+        """How many workgroups a cluster has."""
+        return self.shape.count
+
+    def lines(self) -> list[str]:
+        """One line per choice."""
+        out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
+        out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
+        if self.bulk:
+            out.append(f"stages: {self.stages}")
+        if self.bulk:
+            out.append(f"results: {'through shared memory' if self.outlets else 'from registers'}")
+        if "products" in self.why:
+            stages = "two stages" + (", warpgroups in turn" if self.turns else "")
+            out.append(f"products: {stages if self.overlapped else 'of one trip at a time'}")
+        if "trips" in self.why:
+            out.append("trips: each warpgroup its own")
+        if "operands" in self.why:
+            out.append(f"operands: {'made ahead' if self.ahead else 'made in front of their product'}")
+        if self.teams > 1:
+            out.append(f"computing: {self.teams} warpgroups take tiles in turn")
+        if self.cluster > 1:
+            out.append(f"cluster: {self.shape.describe()}")
+        if self.order is not None:
+            out.append(f"tiles: {self.order.describe()}")
+        if self.registers[1]:
+            out.append(f"registers: {self.registers[0]} copying, {self.registers[1]} computing")
+        return [f"{x} ({self.why[k]})" if (k := x.partition(":")[0]) in self.why else x for x in out]
+
+
+CONDITIONS = {"when": "wd.cond or wd.exit_if", "repeat": "wd.while_loop"}
+"""What an operation with a body that does not always run is called in a kernel."""
+
+
+def walk_problem(low: Lowering, n: Node) -> str:
+    """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
+    condition under which nothing is copied is none of its business."""
+    if n.op in ("when", "repeat") and any(
+        x.id in low.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
+    ):
+        return f"what the kernel does depends on a value it computes ({CONDITIONS[n.op]})"
+    if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
+        return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
+    return ""
+
+
+def depends(low: Lowering, n: Node) -> set[str]:
+    """Dimensions on which the tile that a read takes from its array depends: all of them where nobody knows."""
+    return cluster_sharing.depends(low.graph, n, low.plans)
+
+
+def bulk_problem(low: Lowering, staged: Staged) -> str:
+    """Why a tile cannot be brought by bulk copies; empty if it can."""
+    info, tile = staged.info, staged.tile
+    found = placement(low.graph, staged.node)
+    if found is None:
+        return f"elements of {info.name} are moved one by one"
+    if written_before(low.graph, staged.node):
+        # Copies run ahead of the waves that write, on barriers of their own, and past what ordinary stores wrote.
+        return f"the kernel writes {info.name} before it reads it"
+    if not all(simple(low.graph, c) for c in found.numbers()):
+        return f"where {info.name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
+    assert tile is not None
+    c = info.contiguous()
+    if c is None or info.names[c] != tile.fast:
+        return f"{info.name} is transposed on the way to shared memory"
+    if info.dtype is tf32:
+        return f"{info.name} is rounded to tf32 on the way"
+    if info.align < STRIDE:
+        return f"{info.name} starts at a multiple of {info.align} bytes only"
+    ends = tile_ends(low, staged.node)
+    if any(end.axis == c for end in ends) or len(ends) > 1:
+        return f"where tiles of {info.name} end along {info.names[ends[0].axis]} is no end of rows"
+    more = [*["its tiles end"] * len(ends), *["its rows are taken apart"] * bool(tile.block)]
+    if len(info.dims) + len(more) > 5:
+        return " and ".join([f"{info.name} has more than {5 - len(more)} dimensions", *more])
+    for i in range(len(info.dims)):
+        if info.strides[i] == 0 and info.extents[i] != 1:
+            return f"{info.name} repeats along {info.names[i]}"
+        if i != c and info.stride_multiple(i) % STRIDE:
+            return f"the stride of {info.name} along {info.names[i]} is no multiple of {STRIDE} bytes"
+    return ""
+
+
+def fetchable(low: Lowering, n: Node) -> bool:
+    """Whether a read's tile should come by bulk copies although lanes take its elements from shared memory: it feeds a
+    product through elementwise steps, in a loop."""
+    if n.op != "read" or n.id in low.matrix_uses or not is_tile(low.graph, n):
+        return False
+    if n.dtype.bits < 8 and not (n.dtype.packed and n.dtype.bits == 4):
+        return False
+    if low.region_of(n).dim is None or contraction_fed(low, n) is None:
+        return False
+    argument = low.graph.argument(n.attrs["memory"])
+    space = low.graph.subs.get(argument.address_space, argument.address_space)
+    return not argument.hidden and space is not AddressSpace.GLOBAL and len(n.dims) in (1, 2)
+
+
+def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
+    """Why such a tile cannot; empty if it can."""
+    try:
+        staged = plan_fetched(n, *low.fetched_view(n), low.target, 1, budget)
+    except (CompileError, ConstraintError) as problem:
+        return problem.message
+    return bulk_problem(low, staged)
+
+
+def choose(low: Lowering) -> Strategy:
+    """The strategy of a kernel with asynchronous products; without any, everything is left as it is."""
+    found = Strategy()
+    reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
+    if not any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
+        refuse(low, no_warpgroup(low.target))
+        return found
+    budget = low.target.shared_bytes - low.shared_top
+    plans = [_plan(low, n, budget) for n in reads]
+    problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
+    problems += [p for s in plans if (p := bulk_problem(low, s))]
+    fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
+    rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
+    fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
+    problems += [p for p in fetched.values() if p]
+    if low.choices.direct is False:
+        problems.append("Schedule(direct_to_shared=False)")
+    found.bulk = not problems
+    low.fetched = frozenset(fetched) if found.bulk else frozenset()
+    found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
+    if not found.bulk:
+        refuse(low, problems[0])
+    wanted = low.choices.specialize
+    reason = roles_misfit(low.partition, low.target) if found.bulk else found.why["copies"]
+    if wanted and reason:
+        raise ConstraintError(refusal(low.choices, "specialize", reason), low.graph.loc, "leave specialize out")
+    found.specialize = found.bulk and not reason and wanted is not False
+    found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    if found.bulk and not found.specialize:
+        ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
+        if ahead:
+            found.bulk = False
+            found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
+    choose_cluster(low, found)
+    choose_order(low, found)
+    choose_teams(low, found)
+    if low.choices.registers is not None and not found.specialize:
+        raise ConstraintError(
+            f"Schedule(registers={low.choices.registers}): no warpgroup only copies: {found.why['roles']}",
+            low.graph.loc, "leave registers out",
+        )  # fmt: skip
+    if found.specialize:
+        waves = low.partition.waves * found.teams
+        entry = entry_registers(waves, low.target.wave_size)
+        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry, copying_registers(low))
+        if low.choices.registers is not None:
+            check_budgets(low, waves)
+            found.registers = registers
+            found.why["registers"] = f"as asked for; {entry} if divided equally"
+        elif registers[1] > entry:
+            found.registers = registers
+            found.why["registers"] = f"{entry} if divided equally, and the widest loop carries {most_registers(low)}"
+    return found
+
+
+def _outside_loops(low: Lowering, n: Node) -> bool:
+    """Whether all numbers that place a read are known before the loops."""
+    found = placement(low.graph, n)
+    return found is None or all(low.region_of(x) is low.graph.region for x in found.numbers())
+
+
+COPYING_BOXES = 40
+"""Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
+NO_WARPGROUP = "no product of the kernel is a warpgroup's"
+
+
+def no_warpgroup(target: Target) -> str:
+    """Why a kernel without warpgroups' products has none."""
+    if target.warpgroup is None and not target.asynchronous:
+        return f"{target.name} has no warpgroups"
+    return NO_WARPGROUP
+
+
+def asked_of_warpgroups(choices: Choices, target: Target) -> list[str]:
+    """What the user asks for that only kernels with bulk copies have."""
+    return [*choices.roles, *(["ping_pong"] if choices.ping_pong and target.vendor != "amd" else [])]
+
+
+def refusal(choices: Choices, name: str, reason: str) -> str:
+    """What the error says of a choice of the schedule that cannot be."""
+    return f"Schedule({name}={getattr(choices, name)}): {reason}"
+
+
+def only_turns(choices: Choices, target: Target) -> bool:
+    """Whether all that is asked of warpgroups can be had without them."""
+    return asked_of_warpgroups(choices, target) == ["persistent"]
+
+
+def refuse(low: Lowering, reason: str) -> None:
+    """Raise ConstraintError where the user asks for what only kernels with bulk copies have."""
+    kind = NotHandedOut if only_turns(low.choices, low.target) else ConstraintError
+    for name in asked_of_warpgroups(low.choices, low.target):
+        raise kind(refusal(low.choices, name, reason), low.graph.loc, f"leave {name} out")
+
+
+def roles_misfit(partition: Partition, target: Target) -> str:
+    """Why there is no room for a copying warpgroup beside those that compute a tile; empty where there is."""
+    threads = (partition.waves + 1) * target.wave_size
+    if threads <= target.max_threads:
+        return ""
+    return f"{threads} threads with a copying warpgroup exceed {target.max_threads}"
+
+
+def turns_misfit(graph: Graph, waves: int) -> str:
+    """Why two warpgroups cannot take turns at tiles that so many compute together; empty where cuts allow it."""
+    if waves != 1:
+        return f"a tile is computed by {waves} warpgroups together"
+    return "a loop has a range of its own" if bounded(graph) else ""
+
+
+def choose_teams(low: Lowering, found: Strategy) -> None:
+    """Whether two warpgroups take tiles in turn: one stores results while the other's products run. For tiles that are
+    one warpgroup's, in workgroups that take several, where nothing but rings is shared. Raises ConstraintError where
+    the user asks for it and it cannot be."""
+    asked = low.choices.ping_pong
+    ringed = low.fetched.union(low.matrix_uses)
+    staged = any(n.op == "read" and n.id not in ringed and wants_shared(low, n) for n in low.graph.all_nodes())
+    reasons = {
+        unshared(low.choices) or found.why.get("roles", "no copying warpgroup"): found.specialize,
+        "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
+            found.order is not None,
+        (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
+        "warpgroups share more than rings of tiles":
+            not staged and not low.made and SCRATCH not in low.kernel.shared_names,
+    }  # fmt: skip
+    why = next((reason for reason, holds in reasons.items() if not holds), "")
+    if asked and why:
+        hint = "leave ping_pong out"
+        if found.specialize and found.order is not None and low.partition.waves > 1:
+            hint = "a tile of 64 x 256 or 128 x 128 sums at most that wd.WaveConstraint, if there is one, leaves whole"
+        raise ConstraintError(refusal(low.choices, "ping_pong", why), low.graph.loc, hint)
+    if asked is False or why:
+        return
+    found.teams = 2
+    found.why["computing"] = (
+        "as asked for" if asked else "a tile is one warpgroup's, and its results are stored beside the other's products"
+    )
+
+
+def choose_cluster(low: Lowering, found: Strategy) -> None:
+    """Workgroups that share operand tiles: those that are asked for, else none.
+
+    Nobody gains by a pair that nobody asked for. On an H200 what several SMs ask for comes from L2 as fast as what is
+    multicast, and workgroups of a cluster wait for one another's slots: in two exhaustive searches 108 pairs of
+    candidates that are alike but for clusters of two are 7 % slower with them (results/h200_ranking.json), tiles of 128
+    x 256 and the chip's power as good as equal (docs/design/004-hopper.md)."""
+    asked = low.choices.cluster
+    shape = _shape(low, asked) if asked else ONE
+    counts = _counts(low.partition)
+    why = ""
+    if 1 < shape.count <= MOST_CLUSTER and not found.specialize:
+        why = unshared(low.choices) or found.why.get("roles", "no copying warpgroup")
+    if why := why or cluster_misfit(low.graph, low.partition, shape):
+        hint = "leave cluster out"
+        if shape.count > MOST_CLUSTER:
+            hint = "a smaller one, for example (2, 2, 1)"
+        elif any((along or 0) % size for along, size in zip(counts, shape.sizes)):
+            hint += ", or choose another tile"
+        raise ConstraintError(refusal(low.choices, "cluster", why), low.graph.loc, hint)
+    found.shape = shape
+    if asked:
+        found.why["cluster"] = "as asked for"
+    elif found.specialize:
+        found.why["cluster"] = "none: what SMs ask L2 for one by one comes as fast as a multicast"
+
+
+def unshared(choices: Choices) -> str:
+    """Why what needs a copying warpgroup cannot be had: the user wants none."""
+    return "no warpgroup only copies, as asked for" if choices.specialize is False else ""
+
+
+def cluster_misfit(graph: Graph, partition: Partition, shape: ClusterShape) -> str:
+    """Why workgroups of a kernel cannot form clusters of a shape; empty where cuts allow it."""
+    if shape.count > MOST_CLUSTER:
+        return f"{shape.count} workgroups, and not every chip holds clusters of more than {MOST_CLUSTER}"
+    found = loop_apart(graph, partition, shape)
+    if found is not None:
+        loop, axis = found
+        dim = loop.attrs["body"].dim
+        return f"the loop over {dim} has bounds that may differ between workgroups along the {AXES[axis]} grid axis"
+    if has_members(partition):
+        return ""  # tiles were handed to clusters
+    for name, along, size in zip(("first", "second"), _counts(partition), shape.sizes):
+        if along is not None and along % size:
+            return f"the {name} grid axis has {along} tiles, no multiple of {size}"
+    return ""
+
+
+def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
+    """The cluster that is asked for. Raises ConstraintError for one along the third axis, and for one along the second
+    where workgroups have one tile each: they are numbered along the first alone."""
+    x, y, z = (*asked, 1, 1)[:3]
+    if z > 1:
+        raise ConstraintError(
+            f"Schedule(cluster={tuple(asked)}): a cluster lies along the first two grid axes, along which its "
+            "workgroups share what does not depend on them",
+            low.graph.loc, f"cluster=({z}, 1, 1) or cluster=(1, {z}, 1)",
+        )  # fmt: skip
+    if y > 1 and low.choices.persistent is False and not has_members(low.partition):
+        raise ConstraintError(
+            f"Schedule(cluster={tuple(asked)}, persistent=False): clusters along the second grid axis are handed out "
+            "to workgroups that take tiles in turn",
+            low.graph.loc, "leave persistent out, or exchange the grid axes",
+        )  # fmt: skip
+    return ClusterShape((x, y))
+
+
+def choose_order(low: Lowering, found: Strategy) -> None:
+    """Whether workgroups take several tiles: where there are more than compute units, so that copies run on."""
+    if has_members(low.partition):
+        return  # turns are part of the graph
+    asked = low.choices.persistent
+    counts = _counts(low.partition)
+    total = _product(counts)
+    many = total is None or total > low.target.units
+    if found.cluster > 1 and (low.choices.swizzle or 1 in found.shape.long) and asked is None:
+        asked = True  # neighbours in a cluster stay neighbours only where tiles are handed out
+    if asked is False or not found.bulk or (asked is None and not (found.specialize and many)):
+        return
+    workgroups = low.target.units // found.cluster * found.cluster
+    axes = low.partition.grid_axes()
+    sizes = [prod(low.partition.dims[d].tile for d in axis) for axis in axes[:2]]
+    if low.choices.swizzle is False:
+        group = counts[0] or 1 << 15
+    else:
+        group = best_group(sizes, low.target.units, found.shape)
+    order = None
+    if found.shape.sizes[0] == 1:  # tiles are even along an axis of a cluster
+        handed = tuple(n if n is None else n // size for n, size in zip(counts, (*found.shape.sizes, 1)))
+        order = uneven(low.graph, axes, handed, workgroups // found.cluster, lambda: tile_work(low))
+    found.order = TileOrder(counts, group, workgroups, found.shape, order)
+    found.why["tiles"] = "as asked for" if asked else f"more tiles than the chip's {low.target.units} SMs"
+
+
+def tile_work(low: Lowering) -> Work:
+    """What the tiles of a kernel with loops cost, if loops ran their whole dimension."""
+    clocks = bytes = 0
+    for n in low.graph.all_nodes():
+        if n.op == "iterate" and (busy := product_clocks(low, n.attrs["body"])):
+            dim, inside = str(n.attrs["body"].dim), n.attrs["body"].nodes
+            trips = low.plans[dim].trips or 0
+            clocks += busy * trips
+            reads = [x for x in inside if x.op == "read" and is_tile(low.graph, x) and dim in depends(low, x)]
+            bytes += trips * sum(tile_bytes(low, x) for x in reads)
+    return Work(clocks, bytes, low.target.l2_bytes, low.target.memory_rate)
+
+
+def _counts(partition: Partition) -> tuple[int | None, ...]:
+    """Tiles along the three grid axes, None where a run-time extent decides."""
+    counts: list[int | None] = []
+    for axis in partition.grid_axes():
+        counts.append(_product([partition.dims[d].trips for d in axis]))
+    return tuple(counts)
+
+
+def _product(counts: Sequence[int | None]) -> int | None:
+    known = [n for n in counts if n is not None]
+    return prod(known) if len(known) == len(counts) else None
+
+
+def bounded(graph: Graph) -> bool:
+    """Whether a loop runs over a part of its dimension that a workgroup works out."""
+    return any(n.op == "iterate" and loop_bounds(n) != (None, None) for n in graph.all_nodes())
+
+
+def _plan(low: Lowering, n: Node, budget: int) -> Staged:
+    info = low.view_info(n)
+    return plan_matrix(
+        n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
+        low.choices.direct,
+    )  # fmt: skip
+
+
+def copying_registers(low: Lowering) -> int:
+    """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
+    tile of f32 is several boxes of 32 columns."""
+    held = any(plan.held for plan in low.inference.mmas.values())
+    read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
+    deep = any(len(x.dims) > 2 and not x.hidden for x in read)
+    return COPYING_BOXES if held and deep else PRODUCER_REGISTERS
+
+
+def budgets(waves: int, lanes: int, entry: int, least: int = PRODUCER_REGISTERS) -> tuple[int, int]:
+    """Registers per thread of (the copying warpgroup, each of the computing ones), where all start with `entry`: what
+    the first gives back, all but the `least` it needs, is divided among the others. A workgroup never gets more than it
+    started with."""
+    given = (entry - least) * lanes // (waves * lanes)
+    computing = min(MOST_REGISTERS, (entry + given) // REGISTER_STEP * REGISTER_STEP)
+    kept = (entry * (waves + 1) - computing * waves) // REGISTER_STEP * REGISTER_STEP
+    return min(max(least, kept), entry // REGISTER_STEP * REGISTER_STEP), computing
+
+
+def entry_registers(waves: int, lanes: int) -> int:
+    """Registers per thread with which a copying warpgroup and so many computing ones start."""
+    return REGISTER_FILE // ((waves + 1) * lanes) // REGISTER_STEP * REGISTER_STEP
+
+
+def most_computing(waves: int, entry: int, copying: int) -> int:
+    """Registers per thread that each of the computing warpgroups can have, where the copying one keeps so many."""
+    return min(256, (entry * (waves + 1) - copying) // waves // REGISTER_STEP * REGISTER_STEP)
+
+
+def budget_misfit(asked: tuple[int, int], waves: int, lanes: int) -> str:
+    """Why the user's division of registers cannot be: it is more than the workgroup starts with, or one that
+    `setmaxnreg` would not make: the copying warpgroup gives registers back, the others take some. Empty if it can."""
+    copying, computing = asked
+    entry = entry_registers(waves, lanes)
+    if copying <= entry <= computing <= most_computing(waves, entry, copying):
+        return ""
+    return f"{waves + 1} warpgroups start with {entry} registers per thread each"
+
+
+def check_budgets(low: Lowering, waves: int) -> None:
+    """Raise ConstraintError for a division of registers that cannot be."""
+    assert low.choices.registers is not None
+    copying, _ = low.choices.registers
+    reason = budget_misfit(low.choices.registers, waves, low.target.wave_size)
+    if not reason:
+        return
+    entry = entry_registers(waves, low.target.wave_size)
+    hint = f"at most {entry} for the copying one"
+    if copying <= entry:
+        most = most_computing(waves, entry, copying)
+        hint = f"from {entry} to {most} for each of the {waves} that compute, where the copying one keeps {copying}"
+    raise ConstraintError(refusal(low.choices, "registers", reason), low.graph.loc, hint)
+
+
+def most_registers(low: Lowering) -> int:
+    """Registers per thread of the values that the widest loop carries."""
+    most = 0
+    for n in low.graph.all_nodes():
+        if n.op == "iterate":
+            carries = n.attrs["body"].carries
+            values = [c for c in carries if isinstance(c.type, ValueType)]
+            most = max(most, sum(register_count(low.layout(c), c.dtype) for c in values))
+    return most
+
+
+__all__ = ["Strategy", "bulk_problem", "choose"]

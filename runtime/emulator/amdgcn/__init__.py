@@ -1,0 +1,1 @@
+"""The AMDGCN emulator: text of CDNA kernels on NumPy arrays, its checks and its clocks."""

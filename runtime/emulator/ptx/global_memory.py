@@ -1,0 +1,227 @@
+"""Global memory of the PTX emulator under watch: which accesses of warps and bulk copies nothing orders.
+
+In: accesses, fences and strong accesses, as instructions carry them out. Out: findings. The shadow of shared memory
+keeps the warps' vector clocks (barriers, mbarriers, waits); this adds what they mean for global memory, and what fences
+of the chip's scope let go from CTA to CTA. Lanes of a warp are taken as ordered by program order, as there.
+
+A bulk load reads as the mbarrier's phase that it completes. A bulk store writes when it is performed, as an agent of
+its own: who has waited for its group (not only until it has read), or synchronised with one who has, knows of it, and
+nobody else does, later copies of its own thread included. Fences: all that a warp knows when it fences is released by a
+strong access behind it, of itself or of a warp that knows of the fence. (PTX asks for the fence in the thread of the
+access; published kernels fence in all threads, meet, and let one of them access.)
+
+Ordinary stores go through the generic proxy, bulk copies through the asynchronous one: a bulk copy that reads or
+overwrites what a store of the same launch wrote needs a proxy fence for global memory between the two, in front of or
+behind what orders them. What a bulk copy wrote is seen by everybody who is ordered behind its completion.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from wavedsl.codegen.ptx import isa
+from wavedsl.runtime.emulator.global_shadow import CLOCK, COLUMN, DOMAIN, DOMAINS, MANY, Clash, GlobalShadow
+from wavedsl.runtime.emulator.ptx.machine import Array, Machine, Mask
+from wavedsl.runtime.emulator.ptx.module import Inst
+
+FENCES = 256
+"""Fences of a domain that are remembered."""
+CHIP = frozenset(("gpu", "gl", "sys"))
+"""Scopes that reach other clusters."""
+
+
+class Warps:
+    """The warps of a batch as agents; their domain is the cluster, numbered by its first CTA in the grid."""
+
+    def __init__(self, m: Machine):
+        self.m = m
+        self.fences: dict[int, list[tuple[int, int, Array]]] = {}
+
+    def new_batch(self) -> None:
+        m = self.m
+        cta = np.arange(m.ctas) // m.cluster * m.cluster + m.first
+        first = m.order[np.minimum(cta, len(m.order) - 1)].astype(np.int64)
+        domain = np.repeat((first + 1) << DOMAIN, m.warps)
+        self.base = domain | m.shadow.own.astype(np.int64) << COLUMN
+        self.fences.clear()
+
+    def table(self) -> Array:
+        shadow = self.m.shadow
+        return self.base | shadow.know[shadow.rows, shadow.own]
+
+    def codes(self, rows: Array) -> Array:
+        shadow = self.m.shadow
+        return self.base.take(rows) | shadow.know.reshape(-1).take(rows * shadow.columns + shadow.own.take(rows))
+
+    def known(self, rows: Array, columns: Array) -> Array:
+        shadow = self.m.shadow
+        return shadow.know.reshape(-1).take(rows * shadow.columns + columns).astype(np.int64)
+
+    def fence(self, rows: Array) -> None:
+        """Rows fence at the chip's scope."""
+        shadow = self.m.shadow
+        for row in rows.tolist():
+            column = int(shadow.own[row])
+            fences = self.fences.setdefault(row // shadow.warps, [])
+            fences.append((column, int(shadow.know[row, column]), shadow.know[row].copy()))
+            del fences[:-FENCES]
+        shadow.advance(rows)
+
+    def releases(self) -> bool:
+        return bool(self.fences)
+
+    def released(self, row: int) -> Array | None:
+        shadow = self.m.shadow
+        own, know = int(shadow.own[row]), shadow.know[row]
+        out: Array = None
+        for column, clock, clocks in self.fences.get(row // shadow.warps, ()):
+            if column == own or know[column] >= clock:
+                if out is None:
+                    out = np.zeros(len(know), np.int32)
+                np.maximum(out[: len(clocks)], clocks, out=out[: len(clocks)])
+        return out
+
+
+class WatchedMemory:
+    """Findings about global memory of one launch."""
+
+    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool, copies: Array):
+        """`synchronises`: whether CTAs may learn anything of each other, since somebody looks at what others change.
+        `copies` [instructions]: which write as bulk copies do.
+        """
+        self.m, self.synchronises, self.copies = m, synchronises, copies
+        self.warps = Warps(m)
+        self.shadow = GlobalShadow(m.memory, self.warps, granule, swaps)
+
+    def new_batch(self) -> None:
+        self.warps.new_batch()
+
+    def read(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, strong: bool, nc: bool) -> None:
+        """Loads of threads (None: all of them)."""
+        rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        if strong:
+            self.strong(inst, pc, address, rows, True, False)
+        self._tell(inst, self.shadow.read(address, width, rows, pc, strong=strong, nc=nc), lanes)
+
+    def write(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, words: Array, strong: bool) -> None:
+        """Stores of threads, before memory changes."""
+        rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        if strong:
+            self.strong(inst, pc, address, rows, False, True)
+        self._tell(inst, self.shadow.write(address, width, rows, pc, words=words, strong=strong), lanes)
+
+    def atomic(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
+        """Atomics of threads in the order in which they take turns, before memory changes."""
+        rows = self.m.global_warp[lanes]
+        self.strong(inst, pc, address, rows, True, True)
+        self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True), lanes)
+
+    def strong(self, inst: Inst, pc: int, address: Array, rows: Array, reads: bool, writes: bool) -> None:
+        """Strong accesses, of which acquiring and releasing ones fence by themselves."""
+        if not self.synchronises:
+            return
+        words = inst.name.split(".")
+        if writes and ("release" in words or "acq_rel" in words):
+            self.warps.fence(np.unique(rows))
+        acquires = "acquire" in words or "acq_rel" in words
+        self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires)
+
+    def fence(self, row: isa.Inst) -> Any:
+        """The step of a fence, None where it does not reach other CTAs."""
+        if row.mods.get("scope") not in CHIP or not self.synchronises:
+            return None
+        sem = row.mods.get("sem")
+        m = self.m
+
+        def step(mask: Mask) -> None:
+            rows = np.arange(m.NW) if mask is None else np.flatnonzero(mask.reshape(m.NW, 32).any(axis=1))
+            if sem != "release":
+                self.shadow.acquire(rows)
+            if sem != "acquire":
+                self.warps.fence(rows)
+
+        return step
+
+    def bulk_read(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, codes: Array) -> None:
+        """Bulk loads that threads issue; `codes`: of the phases that they complete, 0 where they leave no trace."""
+        rows = self.m.global_warp[threads]
+        clash = self.shadow.read(address, width, rows, pc, by=codes)
+        self._tell(inst, clash, threads)
+        if clash is None:
+            self._tell(inst, self._unfenced(address, width, rows, "reads"), threads, "proxy-fence")
+
+    def bulk_write(
+        self, inst: Inst, pc: int, address: Array, width: int, threads: Array, ticks: Array, words: Array | None,
+        atomic: bool,
+    ) -> None:  # fmt: skip
+        """Bulk stores that threads have issued, with their running numbers, before memory changes."""
+        rows = self.m.global_warp[threads]
+        shadow = self.m.shadow
+        codes = self.warps.base[rows] >> DOMAIN << DOMAIN | (shadow.written + shadow.own[rows]) << COLUMN | ticks
+        open_ = self._unfenced(address, width, rows, "overwrites")
+        clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic, by=codes)
+        self._tell(inst, clash, threads)
+        if clash is None:
+            self._tell(inst, open_, threads, "proxy-fence")
+
+    def fence_proxies(self, rows: Array) -> None:
+        """Rows execute a proxy fence for global memory; the clocks of their own domain are the other shadow's."""
+        if self.synchronises:
+            self.shadow.fence_proxies(rows)
+
+    def _unfenced(self, address: Array, width: int, rows: Array, verb: str) -> Clash | None:
+        """A bulk copy of what an ordinary store of this launch wrote, no proxy fence between them."""
+        shadow = self.m.shadow
+        for page, lanes in self.shadow.parts(address, width):
+            if page.write_code is None:
+                continue
+            at, row = (address, rows) if lanes is None else (address[lanes], rows[lanes])
+            cells = page.cells(at, width)
+            writer = page.write_code.take(cells)
+            stored = (writer != 0) & (writer >> COLUMN & MANY != MANY) & ~self.copies.take(page.write_inst.take(cells))
+            if not stored.any():
+                continue
+            codes = self.warps.codes(row)
+            i, j = np.nonzero(stored)
+            theirs = writer[i, j]
+            column, clock = theirs >> COLUMN & MANY, theirs & CLOCK
+            here = theirs >> DOMAIN == codes[i] >> DOMAIN
+            first = shadow.fenced_global
+            fine = here & (self.warps.known(row[i], first + np.where(here, column, 0)) >= clock)
+            for k in np.flatnonzero(~here).tolist():
+                fine[k] = self.shadow.fenced_proxies(int(theirs[k]), int(row[i[k]]), int(codes[i[k]]), first)
+            stored[i[fine], j[fine]] = False
+            say = (
+                f"{verb} in the asynchronous proxy what an ordinary store of {{}} wrote, with no proxy fence for "
+                "global memory after it:"
+            )
+            found = self.shadow.clash(page, cells, stored, lanes, writer, codes, say, page.write_inst)
+            if found is not None:
+                return found
+        return None
+
+    def phase_code(self, row: int, column: int, clock: int) -> int:
+        """The code of an mbarrier's phase in a row's domain."""
+        return int(self.warps.base[row]) >> DOMAIN << DOMAIN | column << COLUMN | clock
+
+    def _tell(self, inst: Inst, clash: Clash | None, lanes: Array, kind: str = "race") -> None:
+        if clash is None:
+            return
+        thread = clash.position if lanes is None else int(lanes[clash.position])
+        what = clash.what
+        if clash.other >= 0 and self.copies[clash.other]:
+            what = what.replace("what another wave wrote", "what a bulk store writes whose group was not waited for")
+        text = f"{what} {self.shadow.place(clash.address)}{self.m.other_line(clash.other)}"
+        self.m.tell(kind, inst, text, thread)
+
+
+def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule: int) -> WatchedMemory | None:
+    """The watch over a launch, None where nothing is checked (or there are too many CTAs to tell apart)."""
+    gx, gy, gz = m.launch.grid
+    if not m.checks or gx * gy * gz > DOMAINS:
+        return None
+    words = [set(inst.name.split(".")) for inst in insts]
+    looks = any("atom" in w or ("ld" in w and w & {"volatile", "relaxed", "acquire"}) for w in words)
+    copies = np.array([row is not None and bool(row.effects & {"bulk"}) for row in rows], np.bool_)
+    return WatchedMemory(m, granule, any("cas" in w for w in words), looks, copies)

@@ -1,0 +1,88 @@
+"""What the clock must know of a warp's accesses, worked out of the raw addresses that `ptx_trace` kept.
+
+In: visits of blocks. Out: per instruction and warp its events: `("shared", clocks)` with bank conflicts, `("global",
+bytes, cache lines, sectors)`, and `(kind, threads, …)` of mbarriers and bulk copies as recorded. Worked out when first
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from wavedsl.runtime.emulator.ptx.machine import Machine, conflicts
+from wavedsl.runtime.emulator.ptx.trace import Tracer, Visit
+
+LINE = 7
+"""Bits of a byte's place in a cache line of 128 bytes; 32 of them are a sector, which is what is brought."""
+SECTOR = 5
+WARP = 32
+
+
+class Events:
+    """Events of the warps of a tracer."""
+
+    def __init__(self, tracer: Tracer):
+        self.stride, self.first = tracer.stride, tracer.first
+        self.known: dict[tuple[int, bytes], int] = {}
+        self.split: dict[int, dict[int, dict[int, list[tuple[Any, ...]]]]] = {}
+
+    def rank(self, key: int, first: int) -> int:
+        """Workgroup of a cluster in whose shared memory an mbarrier lies."""
+        return key // self.stride - first
+
+    def of(self, visit: Visit, pc: int, warp: int) -> Sequence[tuple[Any, ...]]:
+        """The events of one warp at an instruction."""
+        raw = visit.get(pc)
+        if raw is None:
+            return ()
+        known = self.split.setdefault(id(visit), {})
+        found = known.get(pc)
+        if found is None:
+            found = known[pc] = {}
+            for event in raw:
+                if event[0] == "signal":
+                    found.setdefault(event[1], []).append(event[2:])
+                else:
+                    self._accesses(found, *event)
+        return found.get(warp, ())
+
+    def _accesses(self, found: dict[int, list[tuple[Any, ...]]], space: str, width: int, at: Any, lanes: Any) -> None:
+        warps = lanes >> 5
+        starts = np.flatnonzero(np.concatenate(([True], warps[1:] != warps[:-1])))
+        for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(warps)]):
+            mine = at[first:last]
+            if space == "shared":
+                event: tuple[Any, ...] = ("shared", self._shared(width, mine))
+            else:
+                lines, sectors = np.unique(mine >> LINE), np.unique(mine >> SECTOR)
+                event = ("global", width * len(mine), tuple(lines.tolist()), len(sectors))
+            found.setdefault(int(warps[first]), []).append(event)
+
+    def _shared(self, width: int, offsets: Any) -> int:
+        """Clocks of one warp's access: the phases in which its lanes are served, and conflicts beyond."""
+        relative = (offsets - (int(offsets[0]) & ~127)).astype(np.int32)
+        key = (width, relative.tobytes())
+        clocks = self.known.get(key)
+        if clocks is None:
+            clocks = self.known[key] = shared_clocks(width, offsets)
+        return clocks
+
+
+def shared_clocks(width: int, offsets: Any) -> int:
+    """Clocks that one warp's access of `width` bytes at byte offsets [lane] keeps shared memory busy.
+
+    Wide accesses whose lanes agree in pairs (each lane with its neighbour, or each with the lane two further) are
+    served once per pair: NVIDIA's answer in its developers' forum (topic 77228), of compute capability 7.
+    """
+    if width > 4 and len(offsets) == WARP:
+        lanes = np.arange(WARP)
+        for bit in (1, 2):
+            if (offsets == offsets[lanes ^ bit]).all():
+                offsets = offsets[(lanes & bit) == 0]
+                break
+    n = len(offsets)
+    warps = np.zeros(n, np.int64)
+    phases = -(-n // (32 if width <= 4 else 128 // width))
+    return phases + conflicts(offsets, width, warps, Machine.lane_count(warps))
