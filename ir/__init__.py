@@ -1,8 +1,8 @@
 """The compiler's middle: a traced graph in, kernel IR out. `pipeline.py` is its contents page.
 
 Imports nothing of the other packages: what a pass must know of a chip reaches it as a `Target` argument. Here lie what
-all of it needs (errors, locations, dtypes, symbols, targets), the pipeline and its last pass, `lower_kernel.py`. Of the
-packages each imports those before it alone:
+all of it needs (errors, locations, dtypes, symbols, targets), and on top of all `pipeline.py`, `attempts.py` and
+`lower_kernel.py`. Of the packages each imports those before it alone:
 
     kernel     The kernel IR: ops, builder and folding, text, interpreter, verifiers, and the passes over whole kernels
     schedule   Order and time of a loop's body: steps and what must precede what, modulo schedules, barriers

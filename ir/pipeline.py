@@ -6,7 +6,7 @@
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
     part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
     join      elements that atomics send to one place                                   dataflow/sum_before_atomics.py
-    plan      ways to cut and to lay out, best first                                                inference/plans.py
+    plan      ways to cut and to lay out, best first; the first that works          inference/plans.py, attempts.py
       apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips          cuts/partition.py
       share     waves share more where registers lack  cuts/row_waves.py, cuts/product_waves.py, cuts/register_file.py
@@ -36,25 +36,22 @@ The back ends take over from there: `codegen/amdgcn` and `codegen/ptx`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.attempts import Attempts, crowding, crowding_on_demand
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partial_sums import mark_parts
 from wavedsl.ir.cuts.partition import Partition
-from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
+from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
-from wavedsl.ir.errors import CompileError, ConstraintError, WaveError
-from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
+from wavedsl.ir.errors import CompileError, WaveError
+from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
-from wavedsl.ir.inference.retile import finer, fitting, lighter
-from wavedsl.ir.inference.spared_reads import next_spared
-from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.passes import (
     DEAD_CODE,
@@ -71,13 +68,9 @@ from wavedsl.ir.kernel.passes import (
     unroll_pass,
     verifying,
 )
-from wavedsl.ir.kernel.pressure import pressure
-from wavedsl.ir.layouts.column_pairs import contiguous_rows
-from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.regions.decisions import problems
-from wavedsl.ir.regions.own_trips import InStep
 from wavedsl.ir.schedule.unroll_rule import ring_factor
-from wavedsl.ir.target import Target, wave_room
+from wavedsl.ir.target import Target
 
 
 def build_kernel(
@@ -93,11 +86,15 @@ def build_kernel(
     """Kernel IR for one target, verified. Raises WaveErrors at the user's lines."""
     traced, choices = graph, choices or Choices()
     graph = prepared(traced, target)
+
+    def lowered(graph: Graph) -> tuple[Kernel, Plan]:
+        return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
+
     try:
-        kernel, plan = lowered(graph, dims, arrays, params, target, dynamic, choices)
+        kernel, plan = lowered(graph)
         if target.vendor == "amd" and crowding(plan, kernel) > 0 and joined_sums(traced) is not traced:
-            apart = lowered(prepared(traced, target, join=False), dims, arrays, params, target, dynamic, choices)
-            kernel, plan = min((kernel, plan), apart, key=ordered)
+            apart = lowered(prepared(traced, target, join=False))
+            kernel, plan = min((kernel, plan), apart, key=crowding_on_demand)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
@@ -119,138 +116,12 @@ def build_kernel(
     return kernel, plan.partition
 
 
-def ordered(found: tuple[Kernel, Plan]) -> float:
-    """Registers of a lane that a kernel lacks when its values are computed on demand, as they are from here on."""
-    kernel, plan = found
-    order_elements(kernel, plan.target)
-    return crowding(plan, kernel)
-
-
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     """The graph as it is cut and laid out for a target. `join`: with one sum for those that are added up, which have to
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
     graph = joined_sums(graph) if join else graph
     graph = at_precision(late_additions(graph, target), target)
     return sum_before_atomics(mark_parts(by_hand(graph, target)))
-
-
-def lowered(
-    graph: Graph,
-    dims: Mapping[Any, Any],
-    arrays: Mapping[str, ArrayInfo],
-    params: Sequence[Param],
-    target: Target,
-    dynamic: Mapping[str, int] | None,
-    choices: Choices,
-) -> tuple[Kernel, Plan]:
-    """The kernel by the first plan that can be lowered. What the user fixed is not passed over: its error is raised."""
-    turns, fixed = takes_turns(target, choices), is_fixed(graph, target, choices)
-
-    def by(plan: Plan) -> Kernel:
-        def one(choices: Choices) -> Kernel:
-            return lower(
-                plan.graph, plan.partition, plan.inference, arrays, params, plan.target, dynamic=dynamic,
-                choices=choices, spared=plan.spared,
-            )  # fmt: skip
-
-        try:
-            return one(choices)
-        except InStep:
-            return one(replace(choices, in_step=True))
-
-    def fitted(plan: Plan) -> tuple[Plan, Kernel]:
-        """A plan by which there is a kernel, and the kernel: with finer tiles, or with operands outside of loops that
-        give up their shared memory, where there is no other way. What is refused is refused as it was first."""
-        try:
-            return cut_finer(plan)
-        except ConstraintError as refused:
-            while refused.tile:
-                spared = next_spared(plan.graph, plan.partition, plan.inference, plan.spared)
-                if spared is None:
-                    break
-                plan = replace(plan, spared=spared)
-                try:
-                    return cut_finer(plan)
-                except ConstraintError:
-                    continue
-            raise
-
-    def cut_finer(plan: Plan) -> tuple[Plan, Kernel]:
-        try:
-            return plan, by(plan)
-        except ConstraintError as refused:
-            problem = refused
-            while (cuts := fitting(plan.graph, plan.partition, plan.inference, problem, choices)) is not None:
-                try:
-                    plan = with_partition(plan, cuts)
-                except ConstraintError:
-                    break
-                try:
-                    return plan, by(plan)
-                except ConstraintError as again:
-                    problem = again
-            raise
-
-    def roomier(plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
-        """The plan and its kernel, or those of more waves where values together are more than a wave's registers, and
-        less of that so."""
-        lack = crowding(plan, kernel)
-        for more in with_more_waves(plan) if lack > 0 else ():
-            try:
-                more, found = fitted(more)
-            except ConstraintError:
-                continue
-            rest = crowding(more, found)
-            if rest < lack:
-                plan, kernel, lack = more, found, rest
-            if lack <= 0:
-                break
-        return plan, kernel
-
-    for plan in plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=turns):
-        try:
-            plan, kernel = fitted(plan)
-            cut_again = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
-            if cut_again is not None:
-                plan = with_partition(plan, cut_again)
-                kernel = by(plan)
-            while (
-                light := lighter(plan.graph, plan.partition, plan.inference, kernel, choices, plan.target, plan.rows)
-            ) is not None:
-                plan = with_partition(plan, light)
-                kernel = by(plan)
-            if choices.ping_pong and not turns:
-                check_apart(graph, kernel)
-            plan, kernel = roomier(plan, kernel)
-            return kernel, plan
-        except ConstraintError:
-            if not plan.partition.shared_rows and (plan.target is target or fixed):
-                raise
-    raise AssertionError("the last plan is for the target itself")
-
-
-REORDERED = 5 / 4
-"""Registers that values of kernels with products may be together for each that a warp has: ptxas takes what matrix
-instructions read when they come to it. Of nine such kernels with 200 to 620 it had 0.65 to 0.85 live."""
-
-
-def crowding(plan: Plan, kernel: Kernel) -> float:
-    """Registers of a lane that values together have beyond what a wave has; 0 where warpgroups have shares of their
-    own."""
-    if plan.target.asynchronous:
-        return 0.0
-    room: float = wave_room(plan.target, plan.partition.waves)
-    if plan.target.vendor != "amd" and any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
-        room *= REORDERED
-    return pressure(kernel, plan.target) - room
-
-
-def check_apart(graph: Graph, kernel: Kernel) -> None:
-    """Raises ConstraintError where the user asks for a ping-pong schedule and no loop has one."""
-    notes = kernel.notes["lowering"]
-    if not any(note.body.raised for note in notes.loops):
-        why = notes.plain or "no loop is pipelined"
-        raise ConstraintError(f"Schedule(ping_pong=True): {why}", graph.loc, "leave ping_pong out")
 
 
 def text(kernel: Kernel) -> str:

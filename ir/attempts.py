@@ -1,0 +1,171 @@
+"""The first way to lower a graph that there is: plans in turn, each with finer tiles or more waves where it needs them.
+
+In: a prepared graph with its sizes, arrays and target. Out: the kernel, and the plan it was lowered by.
+Only the lowering knows what shared memory and registers have room for, so it is tried. A plan that is refused is cut
+finer, then its operands outside of loops give up their shared memory; a kernel that could have more in flight, or whose
+values are together more than a wave's registers, is lowered again by what the kernel has shown. What the user fixed is
+not passed over: its error is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.choices import Choices
+from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
+from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
+from wavedsl.ir.inference.retile import finer, fitting, lighter
+from wavedsl.ir.inference.spared_reads import next_spared
+from wavedsl.ir.kernel.element_order import order_elements
+from wavedsl.ir.kernel.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel.pressure import pressure
+from wavedsl.ir.layouts.column_pairs import contiguous_rows
+from wavedsl.ir.lower_kernel import lower
+from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.regions.own_trips import InStep
+from wavedsl.ir.target import Target, wave_room
+
+REORDERED = 5 / 4
+"""Registers that values of kernels with products may be together for each that a warp has: ptxas takes what matrix
+instructions read when they come to it. Of nine such kernels with 200 to 620 it had 0.65 to 0.85 live."""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """What every way to lower a graph has in common. `dynamic`: multiples of run-time extents."""
+
+    graph: Graph
+    dims: Mapping[Any, Any]
+    arrays: Mapping[str, ArrayInfo]
+    params: Sequence[Param]
+    target: Target
+    dynamic: Mapping[str, int] | None
+    choices: Choices
+
+    def first(self) -> tuple[Kernel, Plan]:
+        """The kernel by the first plan that can be lowered. Raises the last plan's ConstraintError, or the first one's
+        where the user fixed what it refuses."""
+        target, choices = self.target, self.choices
+        turns, fixed = takes_turns(target, choices), is_fixed(self.graph, target, choices)
+        for plan in plans(self.graph, self.dims, target, contiguous_rows(self.graph, self.arrays), in_turn=turns):
+            try:
+                plan, kernel = self.fitted(plan)
+                plan, kernel = self.finer(plan, kernel)
+                if choices.ping_pong and not turns:
+                    check_apart(self.graph, kernel)
+                plan, kernel = self.roomier(plan, kernel)
+                return kernel, plan
+            except ConstraintError:
+                if not plan.partition.shared_rows and (plan.target is target or fixed):
+                    raise
+        raise AssertionError("the last plan is for the target itself")
+
+    def by(self, plan: Plan) -> Kernel:
+        """The kernel by a plan, its waves in step where they meet in trips that each would count by itself."""
+        try:
+            return self._lower(plan, self.choices)
+        except InStep:
+            return self._lower(plan, replace(self.choices, in_step=True))
+
+    def _lower(self, plan: Plan, choices: Choices) -> Kernel:
+        return lower(
+            plan.graph, plan.partition, plan.inference, self.arrays, self.params, plan.target, dynamic=self.dynamic,
+            choices=choices, spared=plan.spared,
+        )  # fmt: skip
+
+    def fitted(self, plan: Plan) -> tuple[Plan, Kernel]:
+        """A plan by which there is a kernel, and the kernel: with finer tiles, or with operands outside of loops that
+        give up their shared memory, where there is no other way. What is refused is refused as it was first."""
+        try:
+            return self._cut(plan)
+        except ConstraintError as refused:
+            while refused.tile:
+                spared = next_spared(plan.graph, plan.partition, plan.inference, plan.spared)
+                if spared is None:
+                    break
+                plan = replace(plan, spared=spared)
+                try:
+                    return self._cut(plan)
+                except ConstraintError:
+                    continue
+            raise
+
+    def _cut(self, plan: Plan) -> tuple[Plan, Kernel]:
+        """The plan, or the first one with finer tiles, by which there is a kernel."""
+        try:
+            return plan, self.by(plan)
+        except ConstraintError as refused:
+            problem = refused
+            while (cuts := fitting(plan.graph, plan.partition, plan.inference, problem, self.choices)) is not None:
+                try:
+                    plan = with_partition(plan, cuts)
+                except ConstraintError:
+                    break
+                try:
+                    return plan, self.by(plan)
+                except ConstraintError as again:
+                    problem = again
+            raise
+
+    def finer(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        """The plan and its kernel, or those of finer loop tiles: for a pipeline of two stages, then for registers."""
+        choices = self.choices
+        cuts = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
+        if cuts is not None:
+            plan = with_partition(plan, cuts)
+            kernel = self.by(plan)
+        while (
+            cuts := lighter(plan.graph, plan.partition, plan.inference, kernel, choices, plan.target, plan.rows)
+        ) is not None:
+            plan = with_partition(plan, cuts)
+            kernel = self.by(plan)
+        return plan, kernel
+
+    def roomier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        """The plan and its kernel, or those of more waves where values together are more than a wave's registers, and
+        less of that so."""
+        lack = crowding(plan, kernel)
+        for more in with_more_waves(plan) if lack > 0 else ():
+            try:
+                more, found = self.fitted(more)
+            except ConstraintError:
+                continue
+            rest = crowding(more, found)
+            if rest < lack:
+                plan, kernel, lack = more, found, rest
+            if lack <= 0:
+                break
+        return plan, kernel
+
+
+def crowding(plan: Plan, kernel: Kernel) -> float:
+    """Registers of a lane that values together have beyond what a wave has; 0 where warpgroups have shares of their
+    own."""
+    if plan.target.asynchronous:
+        return 0.0
+    room: float = wave_room(plan.target, plan.partition.waves)
+    if plan.target.vendor != "amd" and any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
+        room *= REORDERED
+    return pressure(kernel, plan.target) - room
+
+
+def crowding_on_demand(found: tuple[Kernel, Plan]) -> float:
+    """The same when values are computed on demand, as this kernel's are from here on."""
+    kernel, plan = found
+    order_elements(kernel, plan.target)
+    return crowding(plan, kernel)
+
+
+def check_apart(graph: Graph, kernel: Kernel) -> None:
+    """Raises ConstraintError where the user asks for a ping-pong schedule and no loop has one."""
+    notes = kernel.notes["lowering"]
+    if not any(note.body.raised for note in notes.loops):
+        why = notes.plain or "no loop is pipelined"
+        raise ConstraintError(f"Schedule(ping_pong=True): {why}", graph.loc, "leave ping_pong out")
+
+
+__all__ = ["Attempts", "crowding", "crowding_on_demand"]
