@@ -297,7 +297,7 @@ class BulkCopies:
             now[index] = POISON
         for i, lane in enumerate(op.tolist()):
             key = int(cta[i]) * m.shared_stride + int(bar[lane]) - SHARED_BASE
-            phase = self.barriers.find(inst, key, lanes[lane : lane + 1], bulk=True)
+            phase = self.barriers.find(inst, key, lanes[lane : lane + 1])
             if phase is None:
                 continue
             if codes is not None and len(op) == len(lanes):

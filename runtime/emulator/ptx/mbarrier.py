@@ -170,9 +170,8 @@ class MBarriers:
         where = f" of CTA {cta % self.m.cluster} of the cluster" if self.m.cluster > 1 else ""
         return f"the mbarrier {self.m.place(offset)}{where}"
 
-    def find(self, inst: Inst, key: int, threads: Array, bulk: bool = False) -> Phase | None:
-        """The mbarrier at a place, or None and a finding. `bulk`: a bulk copy is going to signal it, through another
-        proxy than that of its initialisation, which has to be published."""
+    def find(self, inst: Inst, key: int, threads: Array) -> Phase | None:
+        """The mbarrier at a place, or None and a finding."""
         m = self.m
         phase = self.known.get(key)
         if phase is None:
@@ -188,11 +187,6 @@ class MBarriers:
             if warp != own and told < clock and not m.seen("race", inst):
                 text = "uses an mbarrier that another warp initialises, with no barrier between"
                 m.report("race", inst, text, int(threads[0]))
-            elif bulk and m.shadow.agents and not m.seen("proxy-fence", inst):
-                published = max(int(know[m.shadow.inits + column]), int(know[m.shadow.fenced + column]))
-                if published < clock:
-                    text = "signals an mbarrier whose initialisation no `fence.mbarrier_init` has published"
-                    m.report("proxy-fence", inst, text, int(threads[0]))
         return phase
 
     # ------------------------------------------------------------------------------------------------ steps

@@ -13,9 +13,8 @@ it.
 
 Ordinary accesses go through the generic proxy, bulk copies and wgmma through the asynchronous one. What a warp wrote
 before it executed a proxy fence has been *fenced*; that travels with the clocks, so the fence may stand anywhere
-between the two accesses. Fences may be for shared or for global memory alone. Data of `cp.async` is not held to that:
-published compilers leave the fence out there. That an mbarrier has been initialised has to be published too, by either
-fence, before a bulk copy signals it.
+between the two accesses. Fences may be for shared or for global memory alone. Neither data of `cp.async` nor mbarriers
+that have just been initialised are held to that: published compilers leave the fence out there.
 
 Lanes of one warp are taken as ordered by program order (the instructions of this table that exchange data within a warp
 converge it). Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other, and one that
@@ -336,7 +335,6 @@ class SharedShadow:
         if self.agents:
             own = warps % self.warps
             self.know[warps, self.inits + own] = self.know[warps, own]
-            self.advance(warps)
 
     # ------------------------------------------------------------------------------------------------ barriers
 

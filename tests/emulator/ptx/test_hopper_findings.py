@@ -121,8 +121,6 @@ CASES = {
     "no fence of wgmma": ([("wgmma.fence.sync.aligned;\n", "")], {"register-race"}, "wgmma.mma_async"),
     "accumulator touched after the fence": ([("wgmma.fence.sync.aligned;\n", "wgmma.fence.sync.aligned;\nadd.f32 %f3, %f20, %f20;\n"), ("mov.u32 %r11, 0;\n", "mov.u32 %r11, 0; mov.f32 %f20, 0f00000000;\n")], {"register-race"}, "wgmma.mma_async"),
     "accumulators never written": ([("%d11, %p2, 1, 1", "%d11, 1, 1, 1")], {"uninitialised-read"}, "wgmma.mma_async"),
-    "mbarriers that are not published": ([("fence.mbarrier_init.release.cluster;\n", "")], {"proxy-fence"}, LOAD_A),
-    "mbarriers published before they are made": ([("fence.mbarrier_init.release.cluster;\n", ""), ("mbarrier.init.shared::cta.b64 [%r2], 1;", "fence.mbarrier_init.release.cluster;\nmbarrier.init.shared::cta.b64 [%r2], 1;")], {"proxy-fence"}, LOAD_A),
     "no proxy fence before the store": ([("fence.proxy.async.shared::cta;\n", "")], {"proxy-fence"}, STORED),
     "proxy fence before the writes": ([("fence.proxy.async.shared::cta;\n", ""), ("shr.u32 %r17, %r0, 5;", "fence.proxy.async.shared::cta;\nshr.u32 %r17, %r0, 5;")], {"proxy-fence"}, STORED),
     "fence of another kind": ([("fence.proxy.async.shared::cta;", "fence.acq_rel.cta;")], {"proxy-fence"}, STORED),
