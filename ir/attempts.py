@@ -31,8 +31,8 @@ from wavedsl.ir.target import Target, wave_room
 
 REORDERED = 2
 """Registers that values of kernels with products may be together for each that a warp has: ptxas takes what matrix
-instructions read when they come to it. Products of 128 x 128 x 64 with 319 together have 205 live, of 128 x 64 x 64 with
-499 have 255 and spill nothing; more waves are another division of the tile, which reads more of shared memory."""
+instructions read when they come to it. Products of 128 x 128 x 64 with 319 together have 205 live, of 128 x 64 x 64
+with 499 have 255 and spill nothing; more waves are another division of the tile, which reads more of shared memory."""
 
 
 @dataclass(frozen=True)
