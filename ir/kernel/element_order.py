@@ -18,22 +18,24 @@ WORTH = 0.75
 96 bytes of a quantiser of 4096 columns in 301 registers where it spilled none of the 332 of the first order."""
 
 
-def order_elements(kernel: Kernel, target: Target | None = None) -> None:
+def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | None:
     """Compute as late as readers allow, in every region, where more values are live than a wave has registers, and
-    fewer are so."""
+    fewer are so. The kernel where it stays as it is, None where it is reordered in place."""
     if target is None or target.asynchronous:
-        return
+        return kernel
     held = pressure(kernel, target)
     if held <= wave_room(target, kernel.waves):
-        return
+        return kernel
     regions = list(kernel.body.regions())
     before = [list(region.ops) for region in regions]
     for region in regions:
         region.ops[:] = _Order(region, target.vendor == "amd").out
     now = pressure(kernel, target)
-    if now >= held or (target.vendor == "nvidia" and now > WORTH * held):
-        for region, ops in zip(regions, before):
-            region.ops[:] = ops
+    if now < held and (target.vendor != "nvidia" or now <= WORTH * held):
+        return None
+    for region, ops in zip(regions, before):
+        region.ops[:] = ops
+    return kernel
 
 
 def _movable(op: Op) -> bool:

@@ -179,6 +179,17 @@ def _needless_barriers(kernel: Kernel, target: Target | None) -> Kernel | None:
     return None if remove_needless_barriers(kernel) else kernel
 
 
+def _moving(move: Callable[[Kernel, Target | None], None]) -> Callable[[Kernel, Target | None], Kernel | None]:
+    """A pass that moves or repeats ops in place, which says by their order whether it has."""
+
+    def run(kernel: Kernel, target: Target | None) -> Kernel | None:
+        before = [list(region.ops) for region in kernel.body.regions()]
+        move(kernel, target)
+        return kernel if before == [region.ops for region in kernel.body.regions()] else None
+
+    return run
+
+
 def _dead_stores(kernel: Kernel, target: Target | None) -> Kernel | None:
     return None if remove_dead_stores(kernel) else kernel
 
@@ -202,10 +213,12 @@ PAIR_FLOATS = Pass(
     "pair_floats", pair_floats, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
 )
 INTO_BRANCHES = Pass(
-    "sink_into_branches", sink_into_branches, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
+    "sink_into_branches", _moving(sink_into_branches), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
 ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
-SINK_CONDITIONS = Pass("sink_conditions", sink_conditions, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
+SINK_CONDITIONS = Pass(
+    "sink_conditions", _moving(sink_conditions), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
+)
 NEEDLESS_BARRIERS = Pass(
     "remove_needless_barriers", _needless_barriers, gives=frozenset({"no-needless-barriers"})
 )
