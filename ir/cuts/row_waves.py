@@ -73,8 +73,12 @@ def share_rows(
         rows = [d for d in open_dims if len(widest.type.dims) > 1 and _halves(dims[d], LEAST_ROWS)]
         inner = widest.type.dims[-1]
         free = {d: int(d != inner) for d in rows} | dict.fromkeys(long, 2)
-        if not any(d != inner or d in long for d in free):  # before lanes have less than a vector of what is contiguous
+        # Before lanes have less than a vector of what is contiguous. But what all waves that share it would read, the
+        # matrix of a product with few vectors, they read where registers lack only.
+        if not any(d != inner or d in long for d in free):
             short = [d for d in open_dims if d != inner and _short(widest.type, dims, d, lanes)]
+            if any(_read_by_all(graph, widest.type, d) for d in short) and not _scarce(graph, dims, target):
+                short = []
             apart = [d for d in short if d not in joined]
             free = dict.fromkeys(apart or short, 1) or free
         if not free:
@@ -194,6 +198,12 @@ def _short(t: ValueType, dims: Mapping[Any, DimPlan], d: Any, lanes: int) -> boo
         return False
     others = prod(dims[x].wave for x in t.dims if x in dims and x != d)
     return others * _half(plan) >= LEAST_VECTOR * lanes
+
+
+def _read_by_all(graph: Graph, t: ValueType, d: Any) -> bool:
+    """Whether something is read that has all dimensions of a value but this one."""
+    others = {*t.dims} - {d}
+    return any(n.op == "read" and d not in n.dims and others <= {*n.dims} for n in graph.all_nodes())
 
 
 def _half(plan: DimPlan) -> int:

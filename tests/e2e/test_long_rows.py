@@ -234,3 +234,13 @@ def test_fewer_rows_are_the_same_rows(target: str, oracle: Callable[[str], str])
     random = np.random.default_rng(0)
     x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((5, 9001), 9001))
     agree(four_rows, [x, w, np.zeros_like(x)], target, oracle, near(4, 1e-6))
+
+
+@pytest.mark.parametrize(("product", "target"), [("H100 SXM", "sm_90a"), ("A100", "sm_80")])
+def test_vectors_of_a_product_share_the_matrix_s_elements(product: str, target: str) -> None:
+    """A lane multiplies what it has read of the matrix with all four vectors; waves with two of them read it twice."""
+    from wavedsl.strategies import plan_gemm
+
+    a, b, c = (np.empty(shape, wd.bf16.storage) for shape in ((4, 8192), (8192, 8192), (4, 8192)))
+    (launch,) = plan_gemm(a, b, c, transpose_b=True, strategy="gemv", product=product).launches
+    assert launch.kernel.compile(*launch.arguments, target=target).block == (128, 1, 1)
