@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import TARGETS, Case, by_graph, normal, on_chip, wide
+from families import TARGETS, Case, both_tests, normal, wide
 
 import wavedsl as wd
 
@@ -398,21 +398,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", KERNELS)
-def test_against_numpy(name: str, target: str) -> None:
-    kernel, made, sizes = KERNELS[name]
-    for size in sizes:
-        on_chip(kernel, made(*size), target)
-    case = made(*sizes[-1])
-    on_chip(kernel, case, target, case.dynamic)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_evaluator_agrees(name: str) -> None:
-    kernel, made, sizes = KERNELS[name]
-    for size in sizes:
-        by_graph(kernel, made(*size))
+test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "sm_90a"])

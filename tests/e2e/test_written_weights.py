@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from families import TARGETS, Case, by_graph, on_chip, whole, wide
+from families import Case, both_tests, whole, wide
 
 import wavedsl as wd
 
@@ -75,18 +74,4 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", KERNELS)
-def test_against_numpy(name: str, target: str) -> None:
-    kernel, made, sizes = KERNELS[name]
-    for size in sizes:
-        on_chip(kernel, made(*size), target)
-    case = made(*sizes[-1])
-    on_chip(kernel, case, target, case.dynamic)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_evaluator_agrees(name: str) -> None:
-    kernel, made, sizes = KERNELS[name]
-    for size in sizes:
-        by_graph(kernel, made(*size))
+test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)

@@ -6,12 +6,13 @@ Imported as `families` (pytest's `pythonpath` lists this folder). `on_chip` comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import products
+import pytest
 
 TARGETS = (*products.TARGETS, "sm_90a")
 
@@ -65,3 +66,28 @@ def _compare(mine: Sequence[Any], case: Case) -> None:
     for position, want in case.wants.items():
         got = mine[position]
         np.testing.assert_allclose(wide(got), want, rtol=case.slack, atol=case.slack, err_msg=f"argument {position}")
+
+
+Kernels = Mapping[str, tuple[Any, Callable[..., Case], Sequence[tuple[Any, ...]]]]
+"""Name → a kernel, what makes a case of sizes, and sizes; the last ones are also run with extents of the call."""
+
+
+def both_tests(kernels: Kernels) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The tests of a file of kernels: on the emulator of every chip, and of the graph."""
+
+    @pytest.mark.parametrize("target", TARGETS)
+    @pytest.mark.parametrize("name", kernels)
+    def against_numpy(name: str, target: str) -> None:
+        kernel, made, sizes = kernels[name]
+        for size in sizes:
+            on_chip(kernel, made(*size), target)
+        case = made(*sizes[-1])
+        on_chip(kernel, case, target, case.dynamic)
+
+    @pytest.mark.parametrize("name", kernels)
+    def the_evaluator_agrees(name: str) -> None:
+        kernel, made, sizes = kernels[name]
+        for size in sizes:
+            by_graph(kernel, made(*size))
+
+    return against_numpy, the_evaluator_agrees
