@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -64,17 +65,17 @@ def room(name: str, factor: float, scale: float) -> bool:
     return bool(np.isfinite(found).all() and abs(found).max() <= MOST_RESULT and apart.min() >= ROOM)
 
 
-class Functions(State):
+class Functions(State, ABC):
     """Each method adds statements to `body`, or none where nothing in sight fits."""
 
-    def whole(self, t: Type) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def whole(self, t: Type) -> list[str]: ...
 
-    def length(self, dim: str) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def length(self, dim: str) -> int: ...
 
-    def mine(self, dims: tuple[str, ...]) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def mine(self, dims: tuple[str, ...]) -> bool: ...
 
     # ---- functions
 

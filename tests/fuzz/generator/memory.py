@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from generator.program import Array, Do, Let, Type
 from generator.state import BLOCK, EXACT, LIMIT, PACKED, PRODUCTS, SUMS, VALUES, State
 
 
-class Memory(State):
+class Memory(State, ABC):
     """Each method adds a statement to `body`, or none where nothing in sight fits."""
 
     # ---- memory
@@ -133,8 +135,8 @@ class Memory(State):
 
     # ---- products
 
-    def widened_operand(self, free: str, inner: str) -> tuple[str, Type] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def widened_operand(self, free: str, inner: str) -> tuple[str, Type] | None: ...
 
     def product(self) -> None:
         """A product over a dimension of which the workgroup holds all, or the trip its tile."""

@@ -5,11 +5,13 @@ Every array here belongs to one workgroup, element by element: its dimensions ha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from generator.program import Array, Block, Do, Let, Type
 from generator.state import EXACT, LIMIT, State
 
 
-class Rewrites(State):
+class Rewrites(State, ABC):
     """Each method adds statements to `body`, or none where nothing in sight fits."""
 
     def owned(self, dims: tuple[str, ...]) -> bool:
@@ -118,11 +120,11 @@ class Rewrites(State):
         self.body.append(Block("while", head, names, carried, [body], [[result, up]], self.label()))
         self.scope += names
 
-    def elementwise(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def elementwise(self) -> None: ...
 
-    def table_read(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def table_read(self) -> None: ...
 
     # ---- one number in several dtypes
 
