@@ -149,7 +149,7 @@ def crowding(plan: Plan, kernel: Kernel) -> float:
     if plan.target.asynchronous:
         return 0.0
     room: float = wave_room(plan.target, plan.partition.waves)
-    if plan.target.vendor != "amd" and any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
+    if plan.target.assembler_schedules and any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
         room *= REORDERED
     return pressure(kernel, plan.target) - room
 

@@ -149,6 +149,14 @@ class Target:
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     line_bytes: int = 32
     """Bytes that caches hand over for the sake of one: a line, or a sector of it."""
+    assembler_schedules: bool = False
+    """Whether the text goes to an assembler that orders instructions and allocates registers by itself (ptxas)."""
+    scalar_registers: bool = False
+    """Whether what the lanes of a wave have in common lies in registers of its own, and their conditions, as masks."""
+    scales_by_powers: bool = False
+    """Whether one instruction multiplies an f64 by a power of two, rounded once where that is denormal."""
+    casts_saturate: bool = True
+    """Whether conversions to 8-bit floats stop at the largest number by themselves."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     skips_work: bool = False

@@ -238,6 +238,9 @@ def _target(chip: Chip) -> Target:
         memory_rate=product.hbm / product.clock,
         line_bytes=64 if chip.name == "gfx90a" else 128,  # of the vector L1: white papers
         packed_f32=True,
+        scalar_registers=True,
+        scales_by_powers=True,
+        casts_saturate=False,
         pairs=frozenset((name, "f16") for name in roles.HALVES),
         widens=frozenset((name, "f16") for name in ("i4", "u4", "i8", "u8")),
         skips_work=True,

@@ -175,6 +175,7 @@ def _target(chip: Chip) -> Target:
     return Target(
         name=chip.name,
         vendor="nvidia",
+        assembler_schedules=True,
         wave_size=WARP,
         max_threads=1024,
         max_waves=32,

@@ -69,7 +69,7 @@ def wrap(b: Builder, x: Value, dtype: DType) -> Value:
 
 def _saturated(b: Builder, x: Value, to: DType) -> Value:
     """Within the largest numbers of an 8-bit float, where the chip's conversion does not see to that; a NaN stays."""
-    if b.target is None or b.target.vendor != "amd":
+    if b.target is None or b.target.casts_saturate:
         return x
     largest = float(ml_dtypes.finfo(to.numpy).max)
     inside = b.fmax(b.fmin(x, b.const(largest, F32)), b.const(-largest, F32))

@@ -73,7 +73,7 @@ def _power(b: Builder, n: Value) -> Value:
 
 def _scaled(b: Builder, x: Value, n: Value) -> Value:
     """x * 2^n, rounded once where that is denormal; |n| < 2045."""
-    if b.target is not None and b.target.vendor == "amd":
+    if b.target is not None and b.target.scales_by_powers:
         return b.ldexp(x, n)
     half = b.ashr(n, 1)
     return b.fmul(b.fmul(x, _power(b, half)), _power(b, b.sub(n, half)))

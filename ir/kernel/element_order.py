@@ -29,9 +29,9 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     regions = list(kernel.body.regions())
     before = [list(region.ops) for region in regions]
     for region in regions:
-        region.ops[:] = _Order(region, target.vendor == "amd").out
+        region.ops[:] = _Order(region, target.scalar_registers).out
     now = pressure(kernel, target)
-    if now < held and (target.vendor != "nvidia" or now <= WORTH * held):
+    if now < held and (not target.assembler_schedules or now <= WORTH * held):
         return None
     for region, ops in zip(regions, before):
         region.ops[:] = ops

@@ -23,11 +23,11 @@ Reader = tuple[int, int]
 def sink_into_branches(kernel: Kernel, target: Target | None = None) -> None:
     """Move pure vector ops into the branches of uniform conditions that alone need them, outermost region first.
 
-    Elsewhere than on AMD only into those of which waves take one each (`inside`): ptxas moves code between blocks
-    itself, but not there.
+    Where an assembler orders instructions, only into those of which waves take one each (`inside`): ptxas moves code
+    between blocks itself, but not there.
     """
     if target is not None:
-        _sink(kernel, kernel.body, target.vendor == "amd")
+        _sink(kernel, kernel.body, not target.assembler_schedules)
 
 
 def _sink(kernel: Kernel, region: Region, all_branches: bool) -> None:

@@ -19,7 +19,7 @@ def pressure(kernel: Kernel, target: Target) -> int:
     """The most words per lane that are live together. Where a chip has scalar registers, what all lanes of a wave have
     in common counts for nothing; where it has none, a lane's place in global memory is a 64-bit address, which those
     that access the same place share."""
-    scalars = target.vendor == "amd"
+    scalars = target.scalar_registers
     places: dict[tuple[int, ...], Value] = {}
     """Base and offsets of an access → a name for the address."""
     first: dict[int, int] = {}

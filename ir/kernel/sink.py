@@ -25,7 +25,7 @@ def sink_conditions(kernel: Kernel, target: Target | None = None) -> None:
 
     Only where conditions are lane masks: the assembler of PTX allocates registers itself.
     """
-    if target is None or target.vendor != "amd":
+    if target is None or not target.scalar_registers:
         return
     fresh = max((r.id for op in kernel.body.walk() for r in op.results), default=0) + 1
     fresh = max(fresh, 1 + max((a.id for op in kernel.body.walk() for x in op.regions for a in x.args), default=0))

@@ -46,7 +46,7 @@ def store_late(low: Lowering, store: LateStore) -> None:
     pieces.sort(key=lambda piece: piece[0])
     ahead = Ahead(low, [(w.value, group) for _, w, group in pieces])
     # ptxas has an order of its own, and is told of the pressure of the one that takes fewest registers.
-    alike = low.target.vendor == "amd" and (low.streams or low.row_registers > 0)
+    alike = not low.target.assembler_schedules and (low.streams or low.row_registers > 0)
     for _, w, group in pieces:
         with low.b.loc(w.node.loc):
             ahead.next()

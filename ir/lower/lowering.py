@@ -368,7 +368,7 @@ class Lowering:
                 keys = self.keys(n)
                 return Repeated(b, layout, n.dtype, {e: (env[keys[g]], at) for e, (g, at) in self.homes(n).items()})
             loaded = assemble(b, layout, n.dtype, [(g, env[k]) for g, k in zip(self.read_groups(n), self.keys(n))])
-            if n.dims or n.dtype is not dt.i32 or self.target.vendor != "amd":
+            if n.dims or n.dtype is not dt.i32 or not self.target.scalar_registers:
                 return loaded
             # All lanes load a single number from one place: scalar registers and arithmetic take it from here.
             return from_words(b, layout, n.dtype, [b.readfirst(loaded.word(b, 0), same=True)])

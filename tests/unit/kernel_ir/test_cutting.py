@@ -19,7 +19,7 @@ from wavedsl.ir.kernel.split_loops import per_wave, split_loops
 
 from .kernels import make_target
 
-TARGET = make_target(packed_f32=True)
+TARGET = make_target(packed_f32=True, scalar_registers=True)
 
 
 def masked_sum(low: int, high: int, trips: int, waves: int = 1, meet: bool = True):
@@ -237,7 +237,7 @@ def test_branches_of_which_waves_take_one_each_load_what_they_alone_read(between
     kernel = b.finish()
     want, got = np.zeros(128, np.float32), np.zeros(128, np.float32)
     run(kernel, [want])
-    sink_into_branches(kernel, replace(TARGET, vendor="nvidia"))
+    sink_into_branches(kernel, replace(TARGET, assembler_schedules=True))
     run(kernel, [got])
     assert np.array_equal(want, got) and want.any() and not check(kernel, TARGET)
     branches = [op for op in kernel.body.ops if op.name == "if"]
