@@ -238,8 +238,10 @@ class Target:
         return any(atom.d["N"].startswith("e") for atom in self.mma_atoms if atom.parts == 1)
 
     def resident_waves(self, registers: int, shared_bytes: int, threads: int) -> int:
-        """Waves that a unit holds at a time, all SIMDs together (see `occupancy`)."""
-        return self.occupancy(registers, shared_bytes, threads) * (self.simds if self.per_simd else 1)
+        """Waves that a unit holds at a time, all SIMDs together: of a warpgroup's view, warpgroups (`occupancy` counts
+        warps)."""
+        found = self.occupancy(registers, shared_bytes, threads) * (self.simds if self.per_simd else 1)
+        return found * self.shuffle_lanes // self.wave_size
 
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""
