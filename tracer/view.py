@@ -16,6 +16,7 @@ from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise, scale_of
+from wavedsl.tracer import advice
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
 
@@ -130,7 +131,10 @@ def _bound(array: Array, dim: Any, x: Any) -> Any:
         if x.dims:
             raise TraceError(
                 f"{array.argument.name}[…]: the subscript has dimensions {names(x.dims)}", here(),
-                hint="gather with wd.read(a, mapping=wd.IndexMapping(…))",
+                hint=advice.for_element(
+                    array.argument.name, x.dims, x.node.attrs["dim"] if x.node.op == "index" else None,
+                    array.argument.dims,
+                ),
             )  # fmt: skip
         return x
     if hasattr(x, "__index__") and not isinstance(x, (bool, sympy.Expr)):

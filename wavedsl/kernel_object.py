@@ -63,8 +63,11 @@ def wave(
 
     def decorate(function: Callable[..., None]) -> Kernel:
         if not inspect.isfunction(function):
+            method = isinstance(function, (staticmethod, classmethod))
             raise TraceError(
-                f"@wd.wave decorates a function, not {function!r}", loc, hint="def kernel(a: wd.Memory[…]): …"
+                f"@wd.wave decorates a function, not {f'a {type(function).__name__}' if method else repr(function)}",
+                loc,
+                hint="put @staticmethod above @wd.wave(…)" if method else "def kernel(a: wd.Memory[…]): …",
             )
         namespace = Namespace(function, frame)
         return Kernel(
@@ -426,13 +429,28 @@ def _bucket_text(dim: Any, extent: int, limits: tuple[int, ...] | None) -> str:
     return f"{dim}<={limit}" if limit is not None else f"{dim}>{limits[-1]}"
 
 
+def _missing_annotation(p: inspect.Parameter, first: bool) -> str:
+    """Help where a parameter has no annotation: a method's own object, a flag with a default, or an argument."""
+    if first and p.name in ("self", "cls"):
+        return "a kernel is no method: write @staticmethod above @wd.wave(…), or define it outside of the class"
+    if isinstance(p.default, (bool, str)):
+        return (
+            f"what is known while tracing comes from around the kernel: def make({p.name}): with the kernel in it; "
+            "parameters are arrays and numbers"
+        )
+    return f"for example {p.name}: wd.Memory[M, N, wd.f16] or {p.name}: wd.Scalar[wd.f32]"
+
+
 def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Parameter]:
     code = function.__code__
     found = []
     for p in inspect.signature(function).parameters.values():
         loc = parameter(code, p.name)
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            raise TraceError(f"kernel {function.__name__}: parameter {p}", loc, hint="name every parameter")
+            raise TraceError(
+                f"kernel {function.__name__}: parameter *{p.name} takes any number of arguments", loc,
+                hint="name every parameter; a kernel for another count of arrays is made by a function around it",
+            )  # fmt: skip
         if p.kind is p.KEYWORD_ONLY:
             raise TraceError(
                 f"kernel {function.__name__}: {p.name} can only be passed by name", loc, hint="drop the * before it"
@@ -442,7 +460,7 @@ def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Par
             raise TraceError(
                 f"kernel {function.__name__}: parameter {p.name} has no annotation",
                 loc,
-                hint=f"for example {p.name}: wd.Memory[M, N, wd.f16] or {p.name}: wd.Scalar[wd.f32]",
+                hint=_missing_annotation(p, not found),
             )
         try:
             resolved = resolve(annotation, code, p.name, lambda: namespace)
