@@ -341,6 +341,13 @@ class Kernel:
 
         return bind_kernel(self, self.bind_arguments(args, kwargs))
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Says where other things are that a compiled kernel has, and how a kernel is run."""
+        said = f"'Kernel' object has no attribute {name!r}"
+        if name in _ELSEWHERE:
+            said += f": {self.__dict__.get('name', 'kernel')}{_ELSEWHERE[name]}"
+        raise AttributeError(said, name=name, obj=self)
+
     def __getitem__(self, grid: Any) -> NoReturn:
         hint = f"{self.name}(…): the grid follows from its constraints"
         raise LaunchError(f"{self.name}: a kernel takes no grid", here(), hint=hint)
@@ -375,6 +382,16 @@ class Kernel:
             self._dispatch = Dispatch()
             self.ways = self._dispatch.ways
         return self._dispatch
+
+
+_COMPILED = (
+    "asm", "binary", "block", "c_header", "emulate", "graph", "grid", "kernel_ir", "params", "resources", "save",
+    "shared_bytes",
+)  # fmt: skip
+_ELSEWHERE = {name: f".compile(…).{name}" for name in _COMPILED} | {
+    "run": "(…) runs it", "warmup": ".precompile(…)", "cache": ".precompile(…) fills the cache",
+}  # fmt: skip
+"""Attributes that somebody looks for on a kernel → where they are."""
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
@@ -443,7 +460,7 @@ def _missing_annotation(p: inspect.Parameter, first: bool) -> str:
 
 def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Parameter]:
     code = function.__code__
-    found = []
+    found: list[Parameter] = []
     for p in inspect.signature(function).parameters.values():
         loc = parameter(code, p.name)
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):

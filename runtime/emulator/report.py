@@ -156,6 +156,8 @@ def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
         more = f"\n  and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         text = "\n  ".join(str(f).replace("\n", "\n  ") for f in fatal[:5])
         hint = f"checks were adversarial with seed {report.seed}" if checks is True else ""
+        if first.kind == "race" and "another workgroup" in first.message:
+            hint = f"workgroups run in no order: each element is one workgroup's, or reached by atomics; {hint}"
         raise EmulationError(
             f"the emulator found {len(fatal)} defect(s):\n  {text}{more}", first.location, hint, report
         )

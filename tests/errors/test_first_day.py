@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from source import assert_points_at, run
@@ -173,3 +175,95 @@ def test_a_loop_that_is_meant_to_give_nothing() -> None:
     assert (c == 1).all() and (b[:, :16] == 2).all() and (b[:, 16:] == 18).all()
     space["other"].evaluate(a, c)
     assert (c == 32).all()
+
+
+PRODUCT = """
+@wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, 32)])
+def kernel(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def total(acc):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(total, c)
+
+x, y, z = np.ones((128, 64), np.float16), np.ones((64, 96), np.float16), np.ones((128, 96), np.float32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        ("kernel(x, y, z)", "kernel: arguments disagree about K", "declare b: wd.Memory[K, N, wd.f16]"),
+        ("kernel(x, y.T, z, num_warps=4)", "kernel has no parameter num_warps", "wd.WaveConstraint(M, BM / 4)"),
+        ("kernel(x, y.T, z, num_stages=4)", "kernel has no parameter num_stages", "wd.Schedule(stages=3)"),
+        ("kernel(x, y.T, z, BN=64)", "kernel has no parameter BN", "subs={BN: …}"),
+        ("kernel(x, y.T, z, stream=0)", "kernel has no parameter stream", "current stream"),
+    ],
+)
+def test_calls(call: str, message: str, hint: str) -> None:
+    with pytest.raises(wd.LaunchError) as caught:
+        run(PRODUCT + call)
+    assert caught.value.message.startswith(message)
+    assert hint in caught.value.hint and caught.value.location is not None
+    if "parameter" in message:
+        assert_points_at(caught.value, call)
+
+
+def test_arrays_that_disagree_either_way_round() -> None:
+    """No declaration makes them agree."""
+    with pytest.raises(wd.LaunchError) as caught:
+        run(PRODUCT + "kernel(x, y[:48], z)")
+    assert "declare" not in caught.value.hint
+
+
+def test_a_dimension_that_no_constraint_cuts() -> None:
+    """Its tile was only said to be too large."""
+    source = PRODUCT.replace("wd.WorkgroupConstraint(N, BN, 1), ", "")
+    with pytest.raises(wd.ConstraintError) as caught:
+        run(source)["kernel"].compile(target="gfx942", subs={"M": 128, "N": 4096, "K": 64})
+    assert caught.value.message.startswith("argument b: a shared tile of N=4096")
+    assert "no constraint cuts N" in caught.value.hint and "wd.WorkgroupConstraint(N, 64, <axis>)" in caught.value.hint
+    with pytest.raises(wd.ConstraintError) as caught:
+        run(PRODUCT)["kernel"].compile(target="gfx942", subs={"M": 128, "N": 4096, "K": 64, "BN": 4096})
+    assert "no constraint" not in caught.value.hint
+
+
+def test_what_a_compiled_kernel_has() -> None:
+    kernel = run(PRODUCT)["kernel"]
+    for name in ("asm", "emulate", "resources"):
+        with pytest.raises(AttributeError, match=rf"kernel\.compile\(…\)\.{name}"):
+            getattr(kernel, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        kernel.nothing  # noqa: B018
+    assert not hasattr(kernel, "__array_interface__")
+
+
+def test_names_of_other_languages_outside_of_a_kernel() -> None:
+    for name, instead in (("cdiv", "(x + y - 1) // y"), ("jit", "@wd.wave(["), ("constexpr", "subs={BM: 64}")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(wd, name)
+        assert instead in str(caught.value)
+    assert not hasattr(wd, "nothing") and wd.testing.do_bench and wd.strategies.matmul
+
+
+@pytest.mark.parametrize("text", [None, "hello", "[1]", "{}"])
+def test_files_that_are_no_kernels(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(wd.LaunchError) as caught:
+        wd.load(path)
+    said = {None: "No such file", "{}": "not a compiled kernel", "[1]": "not a compiled kernel"}
+    assert said.get(text, "is no compiled kernel") in caught.value.message and caught.value.hint
+
+
+def test_a_race_says_what_orders_workgroups() -> None:
+    kernel = run("""
+        @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+        def kernel(x: wd.Memory[N, wd.f32], y: wd.Memory[M, wd.f32]):
+            wd.write(wd.read(x), y, mapping=wd.IndexMapping((N,), {M: 0}))
+    """)["kernel"]
+    x, y = np.arange(200, dtype=np.float32), np.zeros(1, np.float32)
+    with pytest.raises(wd.EmulationError) as caught:
+        kernel.compile(x, y, target="gfx942").emulate(x, y)
+    assert "workgroups run in no order" in caught.value.hint
