@@ -6,12 +6,13 @@ first workgroup, wave and lane that showed it and how often it happened, so a de
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from wavedsl.ir.errors import EmulationError
+from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.timeline import Timeline
@@ -142,6 +143,16 @@ class Collector:
     def has(self, kind: str, line: int) -> bool:
         """Whether this defect is already listed, so that its message need not be built again."""
         return bool(line) and (kind, line, "") in self._seen
+
+
+def seed_or_default(seed: int | None) -> int:
+    """The seed of the adversarial order: as given, else WAVEDSL_SEED, else 0. LaunchError for what is no seed."""
+    if seed is not None:
+        return seed
+    given = os.environ.get("WAVEDSL_SEED") or "0"
+    if not given.isdecimal():
+        raise LaunchError(f"WAVEDSL_SEED={given}", hint="a whole number from 0 on")
+    return int(given)
 
 
 def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
