@@ -120,6 +120,8 @@ class Lowering:
         many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.symbols: Mapping[str, Any] | None = None
+        """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
