@@ -15,8 +15,8 @@ from problems import BF16, COLUMNS, ROWS, UNWRITTEN, Problem, empty, normal, wid
 import wavedsl as wd
 
 LOG2_E = math.log2(math.e)
-CHOSEN: tuple[dict[str, Any], ...] = ({}, {"stages": 1})
-"""What our products are tried with beside the compiler's own choice."""
+CHOSEN: tuple[dict[str, Any], ...] = ({}, {"stages": 1}, {"direct_to_shared": True, "ping_pong": False})
+"""What our products are tried with beside the compiler's own choice; what a chip cannot do is left out."""
 
 
 def silu(x: np.ndarray) -> np.ndarray:
