@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.pressure import NAMES, pressure
-from wavedsl.ir.kernel.read_again import read_again
+from wavedsl.ir.kernel.read_again import constant_loads, read_again
 from wavedsl.ir.target import Target, wave_room
 
 WORTH = 0.75
@@ -38,7 +38,7 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
         elements = _Saved(kernel)
         again = read_again(kernel, target, room)
         if again:
-            _order(kernel, target, again)
+            _order(kernel, target, [*again, *constant_loads(kernel)])
             if pressure(kernel, target) < now:
                 return None
             elements.restore()

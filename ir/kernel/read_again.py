@@ -47,6 +47,11 @@ def read_again(kernel: Kernel, target: Target, room: int) -> list[Op]:
     return plan.again
 
 
+def constant_loads(kernel: Kernel) -> list[Op]:
+    """Loads of arrays that the kernel only reads, in its body: they may as well come later."""
+    return [op for op in kernel.body.ops if op.name == "load.global" and only_read(kernel, op.args[0])]
+
+
 class _Plan:
     """What is not held over which barrier, by phase: the part between two barriers of the kernel's body."""
 
@@ -229,4 +234,4 @@ def _defined(op: Op) -> Iterator[Value]:
         yield from body.args
 
 
-__all__ = ["read_again"]
+__all__ = ["constant_loads", "read_again"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -205,7 +206,7 @@ def jagged_case(lengths: tuple[int, ...], h: int) -> Case:
     ends = np.cumsum([0, *lengths]).astype(np.int32)
     x = normal(ends[-1], h)
     want = np.exp(wide(x))
-    for i, j in zip(ends, ends[1:]):
+    for i, j in pairwise(ends):
         want[i:j] /= want[i:j].sum(0)
     return Case([x, ends, np.zeros_like(x)], {2: want}, slack=1e-5, subs={S: len(lengths)}, dynamic=(T, P))
 
@@ -232,7 +233,7 @@ def jagged_product(
 def product_case(lengths: tuple[int, ...], k: int, n: int) -> Case:
     ends, s = np.cumsum([0, *lengths]).astype(np.int32), len(lengths)
     x, w, bias = whole(ends[-1], k), whole(s, k, n, seed=1), whole(s, n, seed=2, dtype=np.float32)
-    want = np.concatenate([wide(x[i:j]) @ wide(w[z]) + bias[z] for z, (i, j) in enumerate(zip(ends, ends[1:]))])
+    want = np.concatenate([wide(x[i:j]) @ wide(w[z]) + bias[z] for z, (i, j) in enumerate(pairwise(ends))])
     return Case([x, w, bias, ends, np.zeros(want.shape, np.float32)], {4: want}, subs={L: max(lengths)},
                 dynamic=(T, P, S))  # fmt: skip
 

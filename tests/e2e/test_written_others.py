@@ -417,5 +417,5 @@ def test_what_is_made_of_a_row_is_made_again(target: str, oracle: Callable[[str]
     arguments, wants, subs = group_case(1, 4096, 2, 10)
     compiled = group_norm.compile(*arguments, target=target, subs=subs)
     compiled.emulate(*arguments)
-    compare("group", arguments, wants)
+    compare("groups", arguments, wants)
     assert not compiled.resources.spills
