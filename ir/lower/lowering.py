@@ -43,6 +43,7 @@ from wavedsl.ir.kernel.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layouts.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.late_regions import (
+    CHAINS,
     LONG_VALUES,
     ROWS_HELD,
     STREAMED,
@@ -123,7 +124,7 @@ class Lowering:
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
         self.streams = streams(graph, inference, long)
         """Whether long values go element by element from loads to stores."""
-        if self.streams or self.row_registers:
+        if (self.streams or self.row_registers) and not any(n.op in CHAINS for n in graph.all_nodes()):
             kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
         many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
