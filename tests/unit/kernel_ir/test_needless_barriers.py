@@ -18,10 +18,12 @@ import wavedsl as wd
 M, N = wd.symbols("M N")
 
 
-def kernel(parts: str) -> Kernel:
+def kernel(parts: str, wave_size: int = 64) -> Kernel:
     """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `A`: an asynchronous copy to b; `c`: a
-    wait for copies; `|`: a barrier; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
+    wait for copies; `|`: a barrier; `!`: a barrier of the wave; `f`: a fence; `(` and `)`: a loop of three trips; `[`
+    and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
+    b.kernel.wave_size = wave_size
     b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
     b.kernel.shared_bytes = 8192
     at = b.mul(b.tid(), 4)
@@ -47,6 +49,8 @@ def kernel(parts: str) -> Kernel:
                 return text
             elif part == "|":
                 b.barrier()
+            elif part == "!":
+                b.wave_barrier()
             elif part == "c":
                 b.copy_wait(0)
             elif part == "A":
@@ -82,6 +86,21 @@ def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
     before = barriers(k)
     assert remove_needless_barriers(k) == before - stay
     assert barriers(k) == stay and no_needless_barriers(k) == []
+
+
+@pytest.mark.parametrize(("parts", "stay", "of_warps"), [
+    ("!w!r", 0, 1), ("w!r!W!R", 0, 2), ("(!w!r)", 0, 2), ("w|!r", 1, 0), ("w!|r", 1, 0), ("w!|!r", 1, 0),
+    ("w|!W!r", 1, 0), ("w|!r!w", 1, 1), ("w[!]r", 0, 1), ("w!f!r", 0, 2), ("!c!", 0, 0), ("A!c!R", 0, 2),
+])  # fmt: skip
+def test_barriers_of_a_warp_order_its_lanes_alone(parts: str, stay: int, of_warps: int) -> None:
+    """One of the workgroup orders lanes too; one of a warp orders no waves, and none where nothing is between."""
+    k = kernel(parts, wave_size=32)
+    remove_needless_barriers(k)
+    assert (barriers(k), sum(op.name == "wave.barrier" for op in k.body.walk())) == (stay, of_warps)
+    assert no_needless_barriers(k) == []
+    groups = kernel(parts, wave_size=128)
+    remove_needless_barriers(groups)
+    assert sum(op.name == "wave.barrier" for op in groups.body.walk()) == parts.count("!")
 
 
 def test_each_barrier_is_asked_about_by_itself() -> None:
