@@ -67,6 +67,8 @@ def lower(
     return _run(low)
 
 
+TWO_PLACES = 1024
+"""Bytes of what waves leave each other up to which there are two places for it."""
 MOST_CACHE_STRIDE = 8192
 """The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
 
@@ -91,6 +93,8 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 def _run(low: Lowering) -> Kernel:
     converted, reduced, reducing = scratch_bytes(low)
+    if len(reducing) > 1 and reduced <= TWO_PLACES:
+        low.reduced_apart, reduced = reduced, 2 * reduced
     low.reduced_at = low.scratch + converted
     low.scratch_share = converted // low.partition.waves // 16 * 16
     over = behind_tiles(low, reducing)

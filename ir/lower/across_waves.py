@@ -68,6 +68,7 @@ class _Met:
         self.low, self.values, self.meeting = low, values, meeting
         self.first, self.divisor = waves_along(low, dim)
         self.digit = low.digit(dim)
+        self.at = low.meeting_place()
         self.starts: list[int] = []
         size = 0
         for v in values:
@@ -122,13 +123,13 @@ class _Met:
         b, low, meeting, words = self.low.b, self.low, self.meeting, self.values[i].type.words
         if meeting.kept is None:
             lane = scaled(b, b.lane(), words * 4)
-            return total(b, [low.reduced_at, lane, scaled(b, wave, self.size), self.starts[i]])
+            return total(b, [self.at, lane, scaled(b, wave, self.size), self.starts[i]])
         stride, speakers = meeting.stride(words), 1 << len(meeting.kept)
         apart = self.divisor * meeting.count
         groups = [scaled(b, b.udiv(b.wave(), apart), self.divisor), b.urem(b.wave(), self.divisor)]
         group = scaled(b, total(b, groups), stride * speakers) if meeting.waves > meeting.count else 0
         bits = [scaled(b, b.and_(b.lshr(b.lane(), x), 1), stride << k) for k, x in enumerate(meeting.kept)]
-        return total(b, [low.reduced_at, self.starts[i], group, *bits, scaled(b, digit, 4 * words)])
+        return total(b, [self.at, self.starts[i], group, *bits, scaled(b, digit, 4 * words)])
 
 
 __all__ = ["Cell", "gathered", "joined"]

@@ -127,3 +127,26 @@ def test_one_sum_over_waves_takes_one_barrier(target: str) -> None:
     x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
     compiled = agree(normed, [x, np.zeros_like(x)], target, compare=near(8))
     assert len(re.findall(r"^\s+(s_barrier|bar\.sync)", compiled.asm, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("form", ["once", "in a loop"])
+def test_two_sums_over_waves_take_two_barriers(form: str, target: str) -> None:
+    """They meet at two places in turn, so that nobody waits for who still reads what was there the time before: behind
+    the barrier of the other one's all have read it."""
+    rows = [wd.WorkgroupConstraint(M, 1, 0)] if form == "once" else [wd.TilingConstraint(M, 1)]
+
+    def softmax(row):
+        shifted = wd.exp2(row - wd.max(row, dim=N))
+        return shifted * (1.0 / wd.sum(shifted, dim=N))
+
+    @wd.wave([*rows, wd.WorkgroupConstraint(N, 4096, 1), wd.WaveConstraint(N, 1024)])
+    def kernel(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, N, wd.f32]):
+        if form == "once":
+            wd.write(softmax(wd.read(x)), y)
+        else:
+            wd.iterate(M, init_args=[])(lambda: wd.write(softmax(wd.read(x)), y))
+
+    x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
+    compiled = agree(kernel, [x, np.zeros_like(x)], target, compare=near(8))
+    assert len(re.findall(r"^\s+(s_barrier|bar\.sync)", compiled.asm, re.MULTILINE)) == 2
