@@ -11,7 +11,7 @@ kernel has nobody to wait for, nor has one behind a barrier after which only oth
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
 Accesses are told apart by the ranges of their addresses (`dead_stores.span`). A wait for asynchronous copies writes
 what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known,
-counts as one that writes everywhere. INVARIANT: a barrier orders shared memory alone
+counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders shared memory alone
 (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left. Those of
 warpgroups stay: what one thread of theirs tells a copy engine is behind some.
 """
@@ -19,6 +19,7 @@ warpgroups stay: what one thread of theirs tells a copy engine is behind some.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from wavedsl.ir.kernel.between import Between
 from wavedsl.ir.kernel.dead_stores import READS, WRITES, span
@@ -27,6 +28,8 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Op
 EVERYWHERE = (0, 1 << 40)
 WARP = 32
 """Lanes of the longest wave whose own barriers are looked at."""
+ROLE = frozenset(("id", "threads"))
+"""Attributes that say which waves of the workgroup meet."""
 HARMLESS = frozenset(("priority", "copy.commit", "bulk.commit", "matrix.commit"))
 """Operations that are kept in their places and touch no shared memory."""
 Touch = tuple[int, int, bool]
@@ -54,23 +57,25 @@ def needless(kernel: Kernel) -> Iterator[Op]:
 
 
 def _candidates(kernel: Kernel) -> list[Op]:
-    """Barriers that may go: of a warp, and of all waves, where all pass the same ones. (Groups of waves that are a
-    barrier apart count each other's.)"""
+    """Barriers that may go: of a warp, and of all waves of the workgroup or of a role, where all pass the same ones.
+    (Groups of waves that are a barrier apart count each other's.)"""
     every = [op for op in kernel.body.walk() if op.name == "barrier"]
-    of_all = every if all(map(_divides, every)) else []
+    of_all = every if all(op.attrs.keys() <= ROLE for op in every) else []
     if kernel.wave_size > WARP:
         return of_all
     return of_all + [op for op in kernel.body.walk() if op.name == "wave.barrier"]
 
 
-def _divides(op: Op) -> bool:
-    """Whether all waves of the workgroup wait for each other here, and for nothing else."""
-    return op.name == "barrier" and not op.attrs
+def _divides(barrier: Op, op: Op) -> bool:
+    """Whether those who meet at a barrier also meet at an operation: at another barrier of theirs, or at a fence."""
+    if op.name not in ("barrier", "fence"):
+        return False
+    return all(op.attrs.get(key) == barrier.attrs.get(key) for key in ROLE)
 
 
 def _divides_lanes(op: Op) -> bool:
     """Whether all lanes of a warp wait for each other here, with those of other warps or without."""
-    return op.name in ("barrier", "wave.barrier")
+    return op.name in ("barrier", "fence", "wave.barrier")
 
 
 class _Around:
@@ -83,7 +88,7 @@ class _Around:
         self.between = Between(kernel, self._touched)
 
     def needed(self, op: Op) -> bool:
-        divides = _divides if op.name == "barrier" else _divides_lanes
+        divides = partial(_divides, op) if op.name == "barrier" else _divides_lanes
         before = self.between.reached(op, -1, divides)
         if not before:
             return False
@@ -91,7 +96,7 @@ class _Around:
 
     def _touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
-        if op.regions or op.name in HARMLESS or not effects & {READS, WRITES, "sync"}:
+        if op.regions or op.name in HARMLESS or op.name == "fence" or not effects & {READS, WRITES, "sync"}:
             return ()
         if op.name == "wave.barrier" and self.kernel.wave_size <= WARP:
             return ()

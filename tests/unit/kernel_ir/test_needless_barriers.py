@@ -78,7 +78,7 @@ def barriers(k: Kernel) -> int:
     ("w||r", 1), ("w|W|r", 1), ("r|R", 0), ("w|r|", 1),
     ("(|w|r)", 2), ("|(w|r)", 1), ("(|r)w", 1),  # round the back edge, behind the loop
     ("w[|]r", 1), ("w|[r]", 1), ("w[R]|r", 1), ("[w]|r", 1), ("[|w|]r", 1), ("w|[R]", 0),
-    ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 1),
+    ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 0), ("wf|r", 0), ("w|fr", 0), ("w|(f)r", 1),
     ("w|Ac", 0), ("Ac|r", 0), ("A|c|R", 2),  # what a wait brings is what copies write, wherever they began
 ])  # fmt: skip
 def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
@@ -90,7 +90,7 @@ def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
 
 @pytest.mark.parametrize(("parts", "stay", "of_warps"), [
     ("!w!r", 0, 1), ("w!r!W!R", 0, 2), ("(!w!r)", 0, 2), ("w|!r", 1, 0), ("w!|r", 1, 0), ("w!|!r", 1, 0),
-    ("w|!W!r", 1, 0), ("w|!r!w", 1, 1), ("w[!]r", 0, 1), ("w!f!r", 0, 2), ("!c!", 0, 0), ("A!c!R", 0, 2),
+    ("w|!W!r", 1, 0), ("w|!r!w", 1, 1), ("w[!]r", 0, 1), ("w!f!r", 0, 0), ("!c!", 0, 0), ("A!c!R", 0, 2),
 ])  # fmt: skip
 def test_barriers_of_a_warp_order_its_lanes_alone(parts: str, stay: int, of_warps: int) -> None:
     """One of the workgroup orders lanes too; one of a warp orders no waves, and none where nothing is between."""
@@ -108,6 +108,18 @@ def test_each_barrier_is_asked_about_by_itself() -> None:
     k = kernel("w||r")
     assert len(no_needless_barriers(k)) == 2
     assert remove_needless_barriers(k) == 1 and no_needless_barriers(k) == []
+
+
+@pytest.mark.parametrize(("roles", "stay"), [
+    ((7, 7, 7), 1), ((7, 8, 7), 2), ((None, 7, 7), 1), ((None, None, 7), 2),
+])  # fmt: skip
+def test_barriers_of_a_role_order_its_waves(roles: tuple[int | None, ...], stay: int) -> None:
+    """Between two barriers of a role those of another, or of all, divide nothing: `w` and `r` want one of each."""
+    k = kernel("|w|W|r")
+    for op, role in zip((op for op in k.body.walk() if op.name == "barrier"), roles):
+        op.attrs.update({} if role is None else {"id": role, "threads": 128})
+    remove_needless_barriers(k)
+    assert barriers(k) == stay and no_needless_barriers(k) == []
 
 
 def test_groups_that_are_a_barrier_apart_keep_all() -> None:
