@@ -150,7 +150,7 @@ class Builder(Values):
         if imm == 0:
             voff, imm = self.split_address(voff, low, high)
         if split is None:
-            split = self.target is not None and self.target.vendor == "amd"
+            split = self.target is not None and self.target.scalar_registers
         if split:
             voff, uniform = self.split_uniform(voff)
             soff = self.add(soff, uniform)
@@ -165,7 +165,8 @@ class Builder(Values):
     ) -> Value:  # fmt: skip
         """Load `bytes` per lane at voff + soff + imm. Constants of the offsets move to `imm` if it is not given.
 
-        `split` moves uniform parts of voff to soff (default: on AMD targets). Type: b32 words unless given.
+        `split` moves uniform parts of voff to soff (default: where there are scalar
+        registers). Type: b32 words unless given.
         """
         voff, soff, imm = self._global(voff, soff, imm, split)
         t = type or vector(max(bytes // 4, 1))

@@ -6,17 +6,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import example_files
 import hopper
 import numpy as np
 import products
 import pytest
 from hopper import tiles
 from products import BF16, TILE, K, M, N
+from wavedsl.runtime.emulator.ptx.tensor import TensorBoxes
 
 import wavedsl as wd
+from wavedsl.tuning.candidates import Candidate
 
 DEPENDENT = wd.Schedule(dependent=True)
-GLOBAL = re.compile(r"\b(ld|st|red|atom)\.\S*global|cp\.\S*global|copy\S*\.global")
+GLOBAL = re.compile(r"\b(ld|st|red|atom)\.\S*global|cp\.(?!\S*prefetch)\S*global|copy\S*\.global")
+EARLY = r"cp\.async\.bulk\.prefetch\.tensor"
 SMALL = tiles(64, 64, 64, 64, 64)
 
 
@@ -48,9 +52,93 @@ def test_products_wait_first_and_release_after_the_last_loads(choices: dict[str,
     loads = lines_with(compiled.asm, r"shared::cluster\.global")
     stores = lines_with(compiled.asm, r"global\.shared::cta")
     assert loads and wait < touched[0] and max(loads) < release < min(stores)
+    assert max(lines_with(compiled.asm, EARLY)) < wait
     compiled.emulate(a, b, c)
     products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
     assert hopper.spilled_or_serialised(compiled.asm)[0] == 0
+
+
+Boxes = dict[tuple[int, ...], list[tuple[int, ...]]]
+"""Workgroup → (address of the tensor, coordinates of a box) of what it asked for, or copied, in order."""
+
+
+@pytest.fixture
+def boxes(monkeypatch: pytest.MonkeyPatch) -> tuple[Boxes, Boxes]:
+    """What a run on the emulator asks for, and what it copies."""
+
+    def watched(name: str) -> Boxes:
+        found: Boxes = {}
+        once = getattr(TensorBoxes, name)
+
+        def watch(self: TensorBoxes, inst: Any, spec: Any, base: int, corners: Any, lanes: Any) -> Any:
+            ids = (self.m.special[f"%ctaid.{axis}"][lanes] for axis in "xyz")
+            for *cta, corner in zip(*ids, corners.T):
+                found.setdefault(tuple(map(int, cta)), []).append((base, *map(int, corner)))
+            return once(self, inst, spec, base, corners, lanes)
+
+        monkeypatch.setattr(TensorBoxes, name, watch)
+        return found
+
+    return watched("ask"), watched("gather")
+
+
+@pytest.mark.parametrize(
+    ("choices", "fills"),
+    [
+        ({"stages": 6}, 3),  # as much as memory brings meanwhile
+        ({"stages": 2}, 2),  # no slot's second tile
+        ({"specialize": False, "stages": 4}, 3),
+        ({"persistent": True, "cluster": (2, 1, 1), "stages": 6}, 3),
+        ({"persistent": True, "ping_pong": True, "stages": 4}, 3),
+    ],
+    ids=str,
+)
+def test_first_tiles_are_asked_for(choices: dict[str, Any], fills: int, boxes: tuple[Boxes, Boxes]) -> None:
+    """A workgroup asks for what its first fills copy, 16 KiB each, and for nothing else."""
+    a, b = (products.numbers(shape, wd.bf16, seed) for shape, seed in (((256, 512), 1), ((128, 512), 2)))
+    c = np.full((256, 128), 77, products.numbers((1,), wd.bf16, 1).dtype)
+    gemm(**choices).compile(a, b, c, target="sm_90a", subs=tiles(64, 64, 64, 64, 64)).emulate(a, b, c)
+    products.expect_equal(c, products.exact(a, b, BF16)[0], BF16)
+    asked, copied = boxes
+    assert asked and asked.keys() == copied.keys()
+    for workgroup, wanted in asked.items():
+        assert wanted == copied[workgroup][: len(wanted)]
+        assert {k for _, k, _ in wanted} == {64 * i for i in range(fills)}
+
+
+def test_queries_and_the_first_keys_are_asked_for(boxes: tuple[Boxes, Boxes]) -> None:
+    attention = example_files.load("attention")
+    variant = attention.Variant(wd.f16, causal=True)
+    given = attention.arguments_of(variant, {"b": 1, "h": 2, "m": 512, "n": 512, "d": 64, "e": 64}, 5)
+    kernel = attention.attention_kernel(variant, tile=(128, 64), waves=2, schedule=DEPENDENT)
+    kernel.compile(**given, target="sm_90a").emulate(**given)
+    assert attention.check(variant, given) == 0
+    asked, copied = boxes
+    assert asked and asked.keys() == copied.keys()
+    for workgroup, wanted in asked.items():
+        assert set(wanted) <= set(copied[workgroup])
+        assert {base for base, *_ in wanted} == {base for base, *_ in copied[workgroup]}  # Q, K and V
+    assert any(len(wanted) < len(copied[workgroup]) for workgroup, wanted in asked.items())
+
+
+def test_tiles_that_memory_places_are_not_asked_for() -> None:
+    """Their numbers may be what the launch in front writes."""
+    paged = example_files.load("attention_decode")
+    kernel = paged.split_kernel(paged.Variant(wd.bf16, group=4), page=128, pages=32, splits=4, tile=64, rows=64)
+    sizes = {paged.Z: 8, paged.G: 4, paged.M: 64, paged.P: 512, paged.J: 32, paged.D: 128, paged.E: 128}
+    text = kernel.variant(Candidate((), (("dependent", True),))).compile(target="sm_90a", subs=sizes).asm
+    assert "cp.async.bulk.tensor" in text and not lines_with(text, EARLY)
+
+
+def test_only_workgroups_that_run_at_once_ask(boxes: tuple[Boxes, Boxes]) -> None:
+    """Of those that begin when others have ended nobody waits."""
+    subs = {**dict(zip(TILE, (64, 64, 64, 64, 64))), M: 64 * 600, N: 64, K: 256}
+    compiled = gemm(persistent=False, stages=4).compile(target="sm_90a", subs=subs)
+    assert compiled.grid[0] == 600 and lines_with(compiled.asm, EARLY)
+    a, b = (np.zeros((n, 256), products.numbers((1,), wd.bf16, 1).dtype) for n in (64 * 600, 64))
+    compiled.emulate(a, b, np.empty((64 * 600, 64), a.dtype))
+    asked, copied = boxes
+    assert len(copied) == 600 and sorted(asked) == sorted(copied)[: len(asked)] and 132 <= len(asked) < 600
 
 
 def test_any_kernel_can(oracle: Any) -> None:
