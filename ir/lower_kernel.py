@@ -17,7 +17,7 @@ from typing import Any
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import Partition
-from wavedsl.ir.dataflow.graph import Graph, Region
+from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Region
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
@@ -68,6 +68,8 @@ def lower(
     return _run(low)
 
 
+TWO_PLACES = 2048
+"""Bytes of what waves leave each other up to which there are two places for it."""
 MOST_CACHE_STRIDE = 8192
 """The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
 
@@ -92,6 +94,8 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 def _run(low: Lowering) -> Kernel:
     converted, reduced, reducing = scratch_bytes(low)
+    if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
+        low.reduced_apart, reduced = reduced, 2 * reduced
     low.reduced_at = low.scratch + converted
     low.scratch_share = converted // low.partition.waves // 16 * 16
     over = behind_tiles(low, reducing)

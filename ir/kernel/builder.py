@@ -294,10 +294,11 @@ class Builder(Values):
         """The wave's issue priority from here on, 0 (as launched) to 3."""
         return self._effect("priority", (), {"level": level})
 
-    def fence(self, scope: str | None = None) -> Op:
+    def fence(self, scope: str | None = None, order: str | None = None) -> Op:
         """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all workgroups,
-        or to this one (`scope` "workgroup")."""
-        return self._effect("fence", (), {**self.role_barrier, **({} if scope is None else {"scope": scope})})
+        or to this one (`scope` "workgroup"). `order`: "release" where nothing has to be acquired, or "acquire"."""
+        given = {"scope": scope, "order": order}
+        return self._effect("fence", (), {**self.role_barrier, **{k: v for k, v in given.items() if v is not None}})
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""

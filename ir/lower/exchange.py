@@ -5,8 +5,8 @@ renamings are free, exchanges between lanes are shuffles and selects, anything e
 
 Both layouts describe the tile of one wave, so no conversion crosses waves: each wave has a part of the scratch buffer
 to itself. On AMD the shared-memory accesses of a wave happen in order and its lanes in lockstep, so nothing is waited
-for but the data; on NVIDIA the threads of a warp are on their own, so barriers stand around. Every loop trips
-uniformly, so a barrier is legal wherever a value is computed.
+for but the data; on NVIDIA the threads of a warp are on their own, so barriers of the wave stand around. Every loop
+trips uniformly, so a barrier is legal wherever a value is computed.
 
 Invariant: an element of the wanted layout that the value's layout does not hold (padding) is 0.
 """
@@ -471,14 +471,10 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
 
 
 def order(low: Lowering) -> None:
-    """What lanes of a wave wrote before is there, what they read before is read. Warpgroups do not wait for each other:
-    one that has its turn to start products (`ring_loops`) would wait for one that waits for its turn."""
-    if low.target.lockstep:
-        return
-    if low.target.wave_size > WARP:
+    """What lanes of a wave wrote before is there, what they read before is read. Waves do not wait for each other: a
+    warpgroup that has its turn to start products (`ring_loops`) would wait for one that waits for its turn."""
+    if not low.target.lockstep:
         low.b.wave_barrier()
-    else:
-        low.b.barrier()
 
 
 def _tile(source: Layout, wanted: Layout) -> tuple[tuple[str, ...], dict[str, int]]:

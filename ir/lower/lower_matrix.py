@@ -335,7 +335,7 @@ def _sum(low: Lowering, dim: str, part: Value) -> Value:
         sums = [add(p, q) for p, q in both]
         return (b.vec(*sums) if len(sums) > 1 else sums[0],)
 
-    found = [cell[0] for cell in across_waves.joined(low, dim, [(p,) for p in pieces], join)]
+    found = [cell[0] for cell in across_waves.joined(low, dim, [(p,) for p in pieces], join, either_way=True)]
     return b.vec(*found) if len(found) > 1 else found[0]
 
 

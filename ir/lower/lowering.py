@@ -97,6 +97,10 @@ class Lowering:
         """Bytes of that buffer that each wave has to itself."""
         self.reduced_at = 0
         """Byte where waves leave what they reduce together."""
+        self.reduced_apart = 0
+        """Bytes from there to a second such place, 0 where there is one."""
+        self.meetings = 0
+        """How often waves have been given a place to meet at."""
         self.reduced_in = ""
         """Name of the shared buffer that it is in."""
         self.wave_digit: dict[str, Any] = {}
@@ -351,6 +355,12 @@ class Lowering:
         info = self.arrays[name]
         extents = [self.extent(dim_name(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
         return info, extents, [narrow_stride(self.b, info, i) for i in range(len(info.strides))]
+
+    def meeting_place(self) -> int:
+        """Byte from which waves leave each other what they reduce together: of two places each time the other one, so
+        that nobody waits for those who still read what was there the time before."""
+        self.meetings += 1
+        return self.reduced_at + self.reduced_apart * (self.meetings % 2)
 
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]

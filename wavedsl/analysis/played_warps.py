@@ -57,6 +57,13 @@ LONG, SHORT = (10, 2), (5, 2)
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
 
 
+def _met_alone(kernel: Kernel) -> frozenset[str]:
+    """Barriers to which one warp comes alone: its lanes go on together, so that nobody waits."""
+    if kernel.wave_size > WARP:
+        return frozenset()
+    return frozenset(("wave.barrier", *(("barrier", "fence") if kernel.waves == 1 else ())))
+
+
 @dataclass
 class _Item:
     """Part of a region: a block (its number, and its ops that have events), or a `for` or `if`."""
@@ -147,6 +154,7 @@ class _Program:
                 found.append(_Item(self.block(ops, ends), events))
             ops, events = [], []
 
+        alone = _met_alone(self.kernel)
         for op in region.ops:
             if op.regions:
                 close(False)
@@ -158,6 +166,9 @@ class _Program:
                 ops.append(self.new(w.FENCE, "lsu", 20))
             if op.name == "cluster.barrier":
                 ops.append(self.new(w.CLUSTER_ARRIVE))
+            if op.name in alone:
+                ops.append(self.new(w.PLAIN, "barrier", 20))
+                continue
             made = self.made(op)
             if op.name in _EVENTS:
                 events.append((made.index, op))

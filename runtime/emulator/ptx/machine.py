@@ -144,7 +144,7 @@ class Machine:
 
     def _specials(self) -> None:
         bx, by, _ = self.launch.block
-        t = np.arange(self.T, dtype=np.int64)
+        self.every = t = np.arange(self.T, dtype=np.int64)
         in_cta = t % (self.warps * 32)
         self.cta_of = t // (self.warps * 32)
         self.warp_of = (in_cta // 32).astype(np.int64)
