@@ -87,13 +87,13 @@ def _frozen(action: str) -> Callable[..., None]:
 
 
 OFTEN = 24
-"""Instances of a class before its `__init__` is compiled, which costs what thirty to sixty instances made field by field
-do: whatever comes after, a class pays little more than twice what the better of both costs."""
+"""Instances of a class before its `__init__` is compiled, which costs what thirty to sixty instances made field by
+field do: whatever comes after, a class pays little more than twice what the better of both costs."""
 
 
 def _first_init(cls: type, frozen: bool) -> Callable[..., None]:
-    """An `__init__` that sets the fields in turn, and puts the written one in its place when instances are many, or when
-    arguments do not fit: that one says what is wrong. Two threads may both do so: they write the same."""
+    """An `__init__` that sets the fields in turn, and puts the written one in its place when instances are many, or
+    when arguments do not fit: that one says what is wrong. Two threads may both do so: they write the same."""
     put = object.__setattr__ if frozen else setattr
     behind = hasattr(cls, "__post_init__")
     left = OFTEN
