@@ -159,10 +159,11 @@ def _name_uncut(graph: Graph, refused: ConstraintError) -> None:
 def crowding(plan: Plan, kernel: Kernel) -> float:
     """Registers of a lane that values together have beyond what a wave has; 0 where warpgroups have shares of their
     own."""
-    if plan.target.asynchronous:
+    products = any(n.op in PRODUCTS for n in plan.graph.all_nodes())
+    if plan.target.asynchronous and products:
         return 0.0
     room: float = wave_room(plan.target, plan.partition.waves)
-    if plan.target.assembler_schedules and any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
+    if plan.target.assembler_schedules and products:
         room *= REORDERED
     return pressure(kernel, plan.target) - room
 

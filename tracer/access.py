@@ -14,6 +14,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.cache_hints import CACHE_HINTS
 from wavedsl.ir.dataflow.graph import Argument, Node
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
@@ -95,7 +96,29 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
         _whole_index(c, moving, (*argument.dims, *dims), argument, op, loc)
         _never_by_zero(c, moving, argument, d, op, loc)
         coords.append(c)
+    _extent_for_index(dims, coords, inputs, argument, op, loc)
     return ResolvedMapping(dims, tuple(coords)), inputs
+
+
+def _extent_for_index(
+    dims: Sequence[Any], coords: Sequence[Any], inputs: Sequence[Node], argument: Argument, op: str, loc: Loc | None
+) -> None:
+    """Refuses `first + N`, of a traced `first`, for elements along N, which have all one index then: Python adds before
+    the mapping sees N, and beside a traced value N is the extent."""
+    having = {d for x in inputs for d in x.dims}.union(*(c.free_symbols for c in coords if not isinstance(c, int)))
+    for d in dims:
+        if d in having or d.free_symbols & having:
+            continue
+        for x in inputs:
+            for n in postorder(x, lambda n: () if n.op == "read" else n.inputs, ()):
+                if n.op == "size" and d in n.attrs["expr"].free_symbols:
+                    along = argument.dims[coords.index(inputs.index(x))]
+                    raise TraceError(
+                        f"{op}: the index {along} of {argument.name} is the same for all of {d}: beside a traced value "
+                        f"{d} is its extent",
+                        loc,
+                        hint=f"wd.index({d}) is each element's own index",
+                    )
 
 
 def _whole_index(

@@ -437,13 +437,13 @@ def across_warps(
     """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
     b, lanes = low.b, low.target.wave_size
     flat = [v for cell in cells for v in cell]
-    starts, size = [], 0
+    starts, size, home = [], 0, low.meeting_place()
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
 
     def place(v: Value, start: int, lane: Value) -> Any:
-        return total(b, [low.reduced_at, b.mul(lane, v.type.words * 4), b.mul(b.wave(), size), start])
+        return total(b, [home, b.mul(lane, v.type.words * 4), b.mul(b.wave(), size), start])
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):

@@ -339,7 +339,7 @@ def analyze_compiled(
     moved = issued.global_read + issued.global_written
     shared = issued.shared_read + issued.shared_written
     resident = residency(
-        compiled.resources.occupancy if target.vendor == "amd" else _warps(compiled, target), issued.waves, target
+        compiled.resources.occupancy if target.per_simd else _warps(compiled, target), issued.waves, target
     )
     part = min(1.0, missed / max(1, moved))
     if target.vendor == "amd":

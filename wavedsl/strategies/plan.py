@@ -459,7 +459,10 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
     plan.tiles = replace(plan.tiles, tile_m=m, tile_n=cut.columns, tile_k=cut.deep, split=cut.split)
     plan.in_flight = cut.in_flight(form, n, chip)
     plan.asked = hints(form, (m, n, k), (m, cut.columns), chip)
-    kernel = kernels.gemv(replace(form, precision=None), cut.columns, cut.deep, cut.waves, plan.asked, cut.split)
+    overlapping = get_target(chip.target).warpgroup is not None
+    kernel = kernels.gemv(
+        replace(form, precision=None), cut.columns, cut.deep, cut.waves, plan.asked, cut.split, overlapping
+    )
     plan.launches.append(Launch(kernel, (a, b, c, *factors)))
 
 
