@@ -280,7 +280,7 @@ def _candidates(
     used = [MECHANISMS[name] for name in mechanisms]
     granule = max((m.granule for m in used), default=1)
     allowed = [m.xors for m in used if m.xors is not None]
-    inner, extent = dims[-1]
+    extent = dims[-1][1]
     row, rows = extent * elsize, 1
     for _, n in dims[:-1]:
         rows *= n

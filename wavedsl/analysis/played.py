@@ -21,6 +21,7 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
+
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import MANY, SLOW
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value

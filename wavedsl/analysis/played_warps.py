@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
