@@ -60,13 +60,14 @@ def _collect(cls: type) -> list[dataclasses.Field[Any]]:
     found: dict[str, dataclasses.Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         found.update(getattr(base, "__dataclass_fields__", {}))
+    given: Any
     for name, annotation in inspect.get_annotations(cls).items():
         if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
         given = getattr(cls, name, dataclasses.MISSING)
         if isinstance(given, MemberDescriptorType):  # a slot
             given = dataclasses.MISSING
-        f = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+        f: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
         if type(f.default).__hash__ is None:
             raise ValueError(f"{cls.__name__}.{name}: instances would share a default that changes")
         if f is given:
@@ -74,14 +75,15 @@ def _collect(cls: type) -> list[dataclasses.Field[Any]]:
                 delattr(cls, name)
             else:
                 setattr(cls, name, f.default)
-        f.name, f.type, f._field_type = name, annotation, _PLAIN  # type: ignore[attr-defined]
+        f.name, f.type, f._field_type = name, annotation, _PLAIN
         if f.kw_only is dataclasses.MISSING:
             f.kw_only = False
         found[name] = f
-    cls.__dataclass_fields__ = found  # type: ignore[attr-defined]
-    cls.__dataclass_params__ = _SAMPLE.__dataclass_params__  # type: ignore[attr-defined]
     fields = list(found.values())
-    cls.__match_args__ = tuple(f.name for f in fields if f.init and not f.kw_only)  # type: ignore[attr-defined]
+    match_args = tuple(f.name for f in fields if f.init and not f.kw_only)
+    left = {"__dataclass_fields__": found, "__dataclass_params__": _SAMPLE.__dataclass_params__}
+    for name, what in {**left, "__match_args__": match_args}.items():
+        setattr(cls, name, what)
     return fields
 
 
@@ -167,10 +169,12 @@ def _first_init(cls: type, frozen: bool) -> Callable[..., None]:
                 else:
                     break
             else:
-                return self.__post_init__() if behind else None
+                if behind:
+                    self.__post_init__()
+                return
         init = _written_init(cls, frozen)
         type.__setattr__(cls, "__init__", init)
-        return init(self, *args, **kwargs)
+        init(self, *args, **kwargs)
 
     return __init__
 
