@@ -2,7 +2,7 @@
 ways.
 
 `draw(seed)` makes one kernel of any numbers: all magnitudes, denormal ones, infinities, NaN, both zeros, all bits of
-integers. None need be whole, so that what is fused, reassociated, rounded once too often or too seldom shows. `cuts` are
+`draw(seed)` makes one kernel of any numbers: of all magnitudes, denormal ones, infinities, NaN, zeros, all bits of
 other constraints and schedules of the same statements.
 """
 
