@@ -90,7 +90,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     low.placing |= only_for_rows(low, low.row_tiles)
     copies = [s for s in plans if s.copied_by is None]
     if any(s.direct is not None for s in plans) and not low.shared_top:
-        low.shared_top = low_gap(low, sum(s.place.bytes for s in copies) * depth)
+        low.shared_top = low_gap(low, copies, depth)
     offsets, low.shared_top = stacked(low.shared_top, copies, depth)
     for s, offset in zip(copies, offsets):
         s.offset = offset
@@ -298,12 +298,14 @@ GAP = 1024
 address, and eight steps along a row of 128 bytes are immediates."""
 
 
-def low_gap(low: Lowering, bytes: int) -> int:
-    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+def low_gap(low: Lowering, plans: Sequence[Staged], depth: int) -> int:
+    """`GAP` where shared memory has room for it, tiles at multiples of what they ask for, at the same number of
+    workgroups; else 0."""
     target = low.target
     threads = low.partition.waves * target.wave_size
-    fits = bytes + 2 * GAP <= target.shared_bytes
-    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    plain, moved = (stacked(top, plans, depth)[1] for top in (0, GAP))
+    fits = moved + GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, moved + GAP, threads) == target.occupancy(1, plain, threads)
     return GAP if same else 0
 
 
