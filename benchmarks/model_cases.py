@@ -216,7 +216,7 @@ def microscaled(target: str, dtype: wd.DType) -> Problem:
     tile, waves, grid = (128, 128, 256 if dtype.packed else 128), ((64, 32), (64, 64)), (m // 128, n // 128)
     problem, other = (
         product(lambda config, x=x: models.microscaled(dtype, config, x), tile, waves, given, [(c, want)], grid)
-        for x in (wd.SHARED, wd.GLOBAL)
+        for x in ((), (wd.GLOBAL,))
     )
     more = {"": other.kernel, **other.others_of_ours}
     problem.others_of_ours |= {f"{x} scales from memory".strip(): kernel for x, kernel in more.items()}

@@ -151,10 +151,16 @@ def _planned(
     direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
     groups = {n.id: group for group in (_same(low, region, reads) if loop else []) for n in group}
 
+    def asked(n: Node) -> bool | None:
+        """What is asked of a read's copies: those of tiles that nobody wants in shared memory may be either."""
+        if n.id in low.row_tiles and low.target.copy_linear:
+            return False
+        return None if direct and not _asked(low, n) and _scales(low, n) else direct
+
     def plan(n: Node, left: int, others: Sequence[Node] = ()) -> Staged:
         return plan_staged(
             n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
-            False if n.id in low.row_tiles and low.target.copy_linear else direct,
+            asked(n),
             trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
             others=[low.layout(x) for x in others], added=_added(low, n),
         )  # fmt: skip
@@ -375,7 +381,28 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
     if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
         return False
-    return contraction_fed(low, n) is not None and low.partition.waves > 1
+    return (contraction_fed(low, n) is not None or _scales(low, n)) and low.partition.waves > 1
+
+
+SCALED_ROWS = 32
+"""Rows of a wave from which on scales that others need, too, pass through shared memory. By the model of gfx950 a trip of
+16 x 128 x 512 in fp4, four waves, is 3 % longer with them there, one of 64 x 64 x 256 5 to 9 % shorter, and 256 x 256
+x 256 in eight waves has registers left for its sums (71503 clocks for 266316)."""
+
+
+def _scales(low: Lowering, n: Node) -> bool:
+    """Whether a read is of scales that matrix instructions take beside their operands, and of nothing else. A wave's
+    load of them has few bytes of each row, and vector memory takes a clock for every row's line: what several waves
+    need, one fetches."""
+    users = low.users().get(n.id, ())
+    held = low.layout(n).dims
+    apart = all(p.waves == 1 or d in held or d in low.followed for d, p in low.plans.items())
+    if apart or max(low.plans[d].wave for d in held) < SCALED_ROWS:
+        return False
+    return bool(users) and all(
+        u.op == "scaled_mma" and all(u.inputs[p] is not n for p in factors(u)) and low.inference.mmas[u.id].scales
+        for u in users
+    )
 
 
 def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:

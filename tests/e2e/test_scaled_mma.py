@@ -137,7 +137,18 @@ def test_tiles_of_four_bits_are_copied_straight_to_shared_memory(
         wd.f4e2m1, wd.f4e2m1, "gfx950", shape, tile=64, depth=256, orders=orders, waves=2, schedule=schedule
     )
     assert re.search(r"^\tbuffer_load_dwordx4 .* lds$", compiled.asm, re.M)
-    assert not any(name.startswith("ds_write") for name in executed)
+    assert executed["buffer_load_dwordx4"] and not executed["ds_write_b128"]  # scales of odd rows go by registers
+
+
+@pytest.mark.parametrize(
+    ("tile", "waves", "staged"),
+    [(128, 4, {"b_scale"}), (64, 1, {"a_scale"}), (64, 2, {"a_scale", "b_scale"}), (32, 2, set())],
+)
+def test_scales_that_waves_share_pass_through_shared_memory(tile: int, waves: int, staged: set[str]) -> None:
+    """Of four waves, so many along M. Those of 16 rows fetch scales themselves, as all do what no other needs."""
+    compiled, _ = check(wd.f4e2m1, wd.f4e2m1, "gfx950", (128, 128, 512), tile=tile, depth=256, waves=waves)
+    assert compiled.decisions is not None and compiled.block == (256, 1, 1)
+    assert {b.name for b in compiled.decisions.buffers} == {"a", "b", *staged}
 
 
 def test_room_in_front_of_direct_copies_costs_no_workgroup() -> None:
