@@ -385,9 +385,9 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
 
 
 SCALED_ROWS = 32
-"""Rows of a wave from which on scales that others need, too, pass through shared memory. By the model of gfx950 tiles of
-16 x 128 x 512 in fp4, four waves, take 3 to 5 % longer with them there, those of 64 x 64 x 256 are 5 to 9 % faster, and
-256 x 256 x 256 in eight waves has registers left for its sums (71503 clocks for 266316)."""
+"""Rows of a wave from which on scales that others need, too, pass through shared memory. By the model of gfx950 tiles
+of 16 x 128 x 512 in fp4, four waves, take 3 to 5 % longer with them there, those of 64 x 64 x 256 are 5 to 9 % faster,
+and 256 x 256 x 256 in eight waves has registers left for its sums (71503 clocks for 266316)."""
 
 
 def _scales(low: Lowering, n: Node) -> bool:
