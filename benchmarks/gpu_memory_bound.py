@@ -80,7 +80,7 @@ def _squares(size: tuple[int, ...]) -> Sequence[Any]:
 def copied(space: Space, size: tuple[int, ...]) -> Work:
     a, want = space.exact_array(size, wd.f16)
     b = space.empty(size, wd.f16)
-    bind = lambda tile: space.overlapping(kernels.copy(wd.f16, *tile)).bind(a, b)  # noqa: E731
+    bind = lambda tile: kernels.copy(wd.f16, *tile).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: b.copy_(a))
     return Work(calls, b, lambda: want, 0.0, 2 * 2 * _count(size), bind=bind)
 
@@ -88,7 +88,7 @@ def copied(space: Space, size: tuple[int, ...]) -> Work:
 def elementwise(space: Space, size: tuple[int, ...]) -> Work:
     (a, x), (b, y) = space.exact_array(size, wd.f16), space.exact_array(size, wd.f16)
     c = space.empty(size, wd.f16)
-    bind = lambda tile: space.overlapping(kernels.scaled_sum(wd.f16, *tile)).bind(a, b, c)  # noqa: E731
+    bind = lambda tile: kernels.scaled_sum(wd.f16, *tile).bind(a, b, c)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: t.add(b, a, alpha=2, out=c))
     return Work(calls, c, lambda: 2 * x + y, 4e-3, 3 * 2 * _count(size), 2 * _count(size), bind=bind)
 
@@ -96,7 +96,7 @@ def elementwise(space: Space, size: tuple[int, ...]) -> Work:
 def softmax(space: Space, size: tuple[int, ...]) -> Work:
     a, x = space.exact_array(size, wd.f16)
     b = space.empty(size, wd.f16)
-    bind = lambda cut: space.overlapping(kernels.softmax(wd.f16, size[1], cut)).bind(a, b)  # noqa: E731
+    bind = lambda cut: kernels.softmax(wd.f16, size[1], cut).bind(a, b)  # noqa: E731
 
     def want() -> Any:
         e = space.math.exp(x - space.math.amax(x, 1)[:, None])
@@ -109,7 +109,7 @@ def softmax(space: Space, size: tuple[int, ...]) -> Work:
 def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
     (a, x), (w, y) = space.exact_array(size, wd.f16), space.exact_array(size[1:], wd.f16)
     c = space.empty(size, wd.f16)
-    bind = lambda cut: space.overlapping(kernels.rms_norm(wd.f16, size[1], cut)).bind(a, w, c, EPS)  # noqa: E731
+    bind = lambda cut: kernels.rms_norm(wd.f16, size[1], cut).bind(a, w, c, EPS)  # noqa: E731
 
     def want() -> Any:
         return x / space.math.sqrt((x * x).mean(1)[:, None] + EPS) * y
@@ -122,7 +122,7 @@ def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
 def row_sum(space: Space, size: tuple[int, ...]) -> Work:
     a, x = space.exact_array(size, wd.f16)
     s = space.empty(size[:1], wd.f32)
-    bind = lambda cut: space.overlapping(kernels.row_sum(wd.f16, size[1], cut)).bind(a, s)  # noqa: E731
+    bind = lambda cut: kernels.row_sum(wd.f16, size[1], cut).bind(a, s)  # noqa: E731
     calls = space.providers(_first(bind, _rows(size)), lambda t: lambda: t.sum(a, -1, dtype=t.float32))
     return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * _count(size) + 4 * size[0], _count(size), bind=bind)
 
@@ -130,7 +130,7 @@ def row_sum(space: Space, size: tuple[int, ...]) -> Work:
 def transpose(space: Space, size: tuple[int, ...]) -> Work:
     a, x = space.exact_array(size, wd.f16)
     b = space.empty(size[::-1], wd.f16)
-    bind = lambda side: space.overlapping(kernels.transpose(wd.f16, side)).bind(a, b)  # noqa: E731
+    bind = lambda side: kernels.transpose(wd.f16, side).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.SQUARES), lambda t: lambda: b.copy_(a.T))
     return Work(calls, b, lambda: x.T, 0.0, 2 * 2 * _count(size), bind=bind)
 
@@ -356,7 +356,7 @@ def copied_alike(space: Space, size: tuple[int, int], provider: str) -> dict[str
 def _copy_alike(space: Space, size: tuple[int, int], *arrays: Any) -> Callable[[], Any]:
     """Our copy, of these arrays or new ones."""
     arrays = arrays or (space.empty(size, wd.f16), space.empty(size, wd.f16))
-    return space.overlapping(kernels.copy(wd.f16, *COPY_TILE)).bind(*arrays)
+    return kernels.copy(wd.f16, *COPY_TILE).bind(*arrays)
 
 
 def _same_copy(done: Any, space: Space, moved: int) -> dict[str, Any] | None:

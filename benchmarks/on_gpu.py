@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from wavedsl.runtime import devices
 
 import wavedsl as wd
-from wavedsl.tuning.candidates import Candidate
 
-OVERLAPPING = Candidate((), (("dependent", True),))
 FLUSH_BYTES = 256 << 20
 """Several times any L2 cache."""
 ESTIMATES = 5
@@ -90,11 +87,6 @@ class Space:
         there = self.torch.randn(shape, device="cuda", dtype=kind)
         there = (8 * there).round() if dtype.is_int else there
         return there.to(getattr(self.torch, TORCH[dtype.name]))
-
-    def overlapping(self, kernel: Any) -> Any:
-        """The kernel as launches that may begin early where the chip has such, as `matmul`'s products do: those that
-        are timed follow one another."""
-        return kernel.variant(OVERLAPPING) if devices.default().target == "sm_90a" else kernel
 
     @property
     def math(self) -> Any:

@@ -28,6 +28,7 @@ from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.lower.workgroup_tiles import set_coordinates
 from wavedsl.ir.regions.decisions import decisions
 from wavedsl.ir.regions.emit_loop import emit_straight
+from wavedsl.ir.regions.first_tiles import ask_for_first_loads
 from wavedsl.ir.regions.late_fetches import late_fetches
 from wavedsl.ir.regions.lower_regions import region_steps, ring_depths
 from wavedsl.ir.regions.over_tiles import behind_tiles
@@ -121,6 +122,7 @@ def _run(low: Lowering) -> Kernel:
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
+            ask_for_first_loads(low)
             begin(low)
             low.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)

@@ -14,6 +14,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.cache_hints import CACHE_HINTS
 from wavedsl.ir.dataflow.graph import Argument, Node
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
@@ -26,13 +27,17 @@ from wavedsl.tracer.proxy import Array, Value
 from wavedsl.tracer.view import View, window
 
 
-def _argument(b: Builder, mem: Any, op: str) -> Argument:
-    """The array argument that `read`, `write` and atomics name."""
+def _argument(b: Builder, mem: Any, op: str, value: Any = None) -> Argument:
+    """The array argument that `read`, `write` and atomics name; `value`: what stands in front of it."""
     if isinstance(mem, Array):
         if mem.builder is not b:
             raise TraceError(f"{op}: an array argument of another kernel", here(), hint="pass it as an argument")
         return mem.argument
     what, _ = describe(mem)
+    if isinstance(value, Array):
+        raise TraceError(
+            f"{op}: the value comes first, then the array", here(), hint=f"wd.{op}(value, {value.argument.name})"
+        )
     arrays = names(a.name for a in b.graph.arguments if a.kind == "memory")
     if isinstance(mem, Value):
         what = f"a value ([{names(mem.dims)}] {mem.dtype})"
@@ -91,7 +96,29 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
         _whole_index(c, moving, (*argument.dims, *dims), argument, op, loc)
         _never_by_zero(c, moving, argument, d, op, loc)
         coords.append(c)
+    _extent_for_index(dims, coords, inputs, argument, op, loc)
     return ResolvedMapping(dims, tuple(coords)), inputs
+
+
+def _extent_for_index(
+    dims: Sequence[Any], coords: Sequence[Any], inputs: Sequence[Node], argument: Argument, op: str, loc: Loc | None
+) -> None:
+    """Refuses `first + N`, of a traced `first`, for elements along N, which have all one index then: Python adds before
+    the mapping sees N, and beside a traced value N is the extent."""
+    having = {d for x in inputs for d in x.dims}.union(*(c.free_symbols for c in coords if not isinstance(c, int)))
+    for d in dims:
+        if d in having or d.free_symbols & having:
+            continue
+        for x in inputs:
+            for n in postorder(x, lambda n: () if n.op == "read" else n.inputs, ()):
+                if n.op == "size" and d in n.attrs["expr"].free_symbols:
+                    along = argument.dims[coords.index(inputs.index(x))]
+                    raise TraceError(
+                        f"{op}: the index {along} of {argument.name} is the same for all of {d}: beside a traced value "
+                        f"{d} is its extent",
+                        loc,
+                        hint=f"wd.index({d}) is each element's own index",
+                    )
 
 
 def _whole_index(
@@ -136,11 +163,7 @@ def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: An
 
 
 def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
-    if isinstance(value, Array) and not isinstance(mem, Array):
-        raise TraceError(
-            "write: the value comes first, then the array", here(), hint=f"wd.write(value, {value.argument.name})"
-        )
-    argument = _argument(b, mem, "write")
+    argument = _argument(b, mem, "write", value)
     node = b.node_of(value, "write")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "write"), argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
@@ -157,7 +180,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
 
 
 def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
-    argument = _argument(b, mem, op)
+    argument = _argument(b, mem, op, values[-1])
     nodes = [
         b.node_of(v, op) if not isinstance(v, NUMBERS) else b.number(v, argument.dtype, op, here()) for v in values
     ]

@@ -198,7 +198,7 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
 
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
-    if data.get("format") != 3:
+    if not isinstance(data, dict) or data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
     from wavedsl.ir import symbols
 
@@ -239,8 +239,13 @@ def load(path: str | Path) -> CompiledKernel:
         )
     try:
         data = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        raise LaunchError(f"cannot read a compiled kernel from {path}: {error}") from error
+    except OSError as error:
+        said = f"load: {path}: {error.strerror or error}"
+        raise LaunchError(said, here(calls=False), "a file that CompiledKernel.save wrote") from error
+    except ValueError as error:
+        raise LaunchError(
+            f"load: {path} is no compiled kernel", here(calls=False), "a file that CompiledKernel.save wrote"
+        ) from error
     return from_json(data)
 
 

@@ -21,7 +21,7 @@ from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import is_dim
+from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer import access, branches, loops
 from wavedsl.tracer.builder import current
 from wavedsl.tracer.operands import NUMBERS, describe
@@ -365,6 +365,9 @@ def flip(x: Any, dim: Any = None) -> Value:
 def softmax(x: Any, dim: Any = None) -> Value:
     """exp(x) over its sum along `dim`, less the largest first, so that nothing overflows. A row of nothing but minus
     infinity is NaN."""
+    if isinstance(x, Value) and (dim is None or (is_dim(dim) and normalise(dim) not in x.dims)):
+        said = "which dimension?" if dim is None else f"the value has no dimension {dim}; it has [{names(x.dims)}]"
+        raise TraceError(f"softmax: {said}", here(), hint=f"name one of {names(x.dims)}: wd.softmax(x, dim=…)")
     e = exp(x - max(x, dim))
     return e / sum(e, dim)
 
@@ -630,6 +633,12 @@ def device_print(text: Any, *values: Any) -> None:
     builder = current("device_print")
     if not isinstance(text, str):
         text, values = "", (text, *values)
+    if "<traced value" in text:
+        raise TraceError(
+            "device_print: the text has a traced value in it, which has no elements while tracing",
+            here(),
+            hint='pass it behind the text: wd.device_print("x", x)',
+        )
     nodes = [builder.node_of(v, "device_print") for v in values]
     builder.emit("device_print", nodes, {"text": text})
 

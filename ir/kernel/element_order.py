@@ -9,8 +9,11 @@ INVARIANT: every op still comes after what it reads; ops with effects, and moves
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence, Set
+
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.kernel.pressure import pressure
+from wavedsl.ir.kernel.pressure import NAMES, pressure
+from wavedsl.ir.kernel.read_again import constant_loads, read_again
 from wavedsl.ir.target import Target, wave_room
 
 WORTH = 0.75
@@ -21,21 +24,52 @@ WORTH = 0.75
 def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | None:
     """Compute as late as readers allow, in every region, where more values are live than a wave has registers, and
     fewer are so. The kernel where it stays as it is, None where it is reordered in place."""
-    if target is None or target.asynchronous:
+    if target is None:
         return kernel
     held = pressure(kernel, target)
-    if held <= wave_room(target, kernel.waves):
+    room = wave_room(target, kernel.waves)
+    if held <= room or (target.asynchronous and _deals(kernel)):
         return kernel
-    regions = list(kernel.body.regions())
-    before = [list(region.ops) for region in regions]
-    for region in regions:
-        region.ops[:] = _Order(region, target.scalar_registers).out
+    before = _Saved(kernel)
+    _order(kernel, target)
     now = pressure(kernel, target)
-    if now < held and (not target.assembler_schedules or now <= WORTH * held):
+    ordered = now < held and (not target.assembler_schedules or now <= WORTH * held)
+    if now > room and target.assembler_schedules:  # which starts loads as early as registers allow
+        elements = _Saved(kernel)
+        again = read_again(kernel, target, room)
+        if again:
+            _order(kernel, target, [*again, *constant_loads(kernel)])
+            if pressure(kernel, target) < now:
+                return None
+            elements.restore()
+    if ordered:
         return None
-    for region, ops in zip(regions, before):
-        region.ops[:] = ops
+    before.restore()
     return kernel
+
+
+def _order(kernel: Kernel, target: Target, again: Sequence[Op] = ()) -> None:
+    """`again`: what may move although it loads."""
+    for region in list(kernel.body.regions()):
+        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again)).out
+
+
+class _Saved:
+    """The order of a kernel's ops, and what they read, to be had again."""
+
+    def __init__(self, kernel: Kernel):
+        self.regions = [(region, [(op, op.args) for op in region.ops]) for region in kernel.body.regions()]
+
+    def restore(self) -> None:
+        for region, ops in self.regions:
+            region.ops[:] = [op for op, _ in ops]
+            for op, args in ops:
+                op.args = args
+
+
+def _deals(kernel: Kernel) -> bool:
+    """Whether warpgroups have shares of their own of the registers, or wait for products that nothing may delay."""
+    return any(op.name == "registers" or op.name.startswith(("mma", "matrix.")) for op in kernel.body.walk())
 
 
 def _movable(op: Op) -> bool:
@@ -46,21 +80,27 @@ class _Order:
     """The ops of a region in the order in which something asks for them: each that is pure right before the first one
     that needs it, or as soon as it takes no more registers than it gives back."""
 
-    def __init__(self, region: Region, scalars: bool):
+    def __init__(self, region: Region, scalars: bool, again: Set[Op] = frozenset()):
         self.scalars = scalars
-        self.waiting: dict[Value, Op] = {v: op for op in region.ops if _movable(op) for v in op.results}
+        movable = [op in again or _movable(op) for op in region.ops]
+        self.waiting: dict[Value, Op] = {v: op for op, m in zip(region.ops, movable) if m for v in op.results}
         self.readers: dict[Value, list[Op]] = {}
         self.left: dict[Value, int] = {}
         """Ops that have yet to read a value."""
+        self.height: dict[Value, int] = {}
+        """The most operations one behind the other that make a value, of those that may move."""
         self.out: list[Op] = []
-        for op in region.ops:
+        for op, moves in zip(region.ops, movable):
+            if moves:
+                height = 1 + max((self.height.get(a, 0) for a in op.args), default=0)
+                self.height.update(dict.fromkeys(op.results, height))
             for v in dict.fromkeys(_read(op)):
                 self.readers.setdefault(v, []).append(op)
                 self.left[v] = self.left.get(v, 0) + 1
         self.own = {v for op in region.ops for v in op.results}
         self.made = set(region.args)
-        for op in region.ops:
-            if not _movable(op):
+        for op, moves in zip(region.ops, movable):
+            if not moves:
                 self.emit(op)
         for op in region.ops:  # what nobody reads
             if op.results and op.results[0] in self.waiting:
@@ -69,16 +109,20 @@ class _Order:
     def emit(self, op: Op) -> None:
         """Append an op behind all that it, or a body of it, reads and that has not been computed."""
         self._taken(op)
-        work = [(op, iter(_read(op)))]
+        work = [(op, self._asked(_read(op)))]
         while work:
             current, rest = work[-1]
             made = next((self.waiting[v] for v in rest if v in self.waiting), None)
             if made is not None:
                 self._taken(made)
-                work.append((made, iter(made.args)))
+                work.append((made, self._asked(made.args)))
                 continue
             work.pop()
             self._append(current)
+
+    def _asked(self, values: Sequence[Value]) -> Iterator[Value]:
+        """The longest chains first: what a sum adds last is not made before what it adds first."""
+        return iter(sorted(dict.fromkeys(values), key=lambda v: -self.height.get(v, 0)))
 
     def _taken(self, op: Op) -> None:
         for v in op.results:
@@ -90,9 +134,12 @@ class _Order:
             op = done.pop()
             self.out.append(op)
             self.made.update(op.results)
+            ready = list(op.results)
             for v in dict.fromkeys(_read(op)):
                 self.left[v] -= 1
-            for v in op.results:
+                if self.left[v] == 1:  # the last one may take its place
+                    ready.append(v)
+            for v in ready:
                 for user in self.readers.get(v, ()):
                     if self._gives_back(user):
                         self._taken(user)
@@ -100,10 +147,12 @@ class _Order:
 
     def _gives_back(self, op: Op) -> bool:
         """Whether an op may be computed here, and takes no more registers than its operands leave."""
-        if not op.results or op.results[0] not in self.waiting:
+        if not op.results or op.results[0] not in self.waiting or not op.row.pure:
             return False
         if any(v in self.own and v not in self.made for v in op.args):
             return False
+        if op.name in NAMES:
+            return True
         ends = sum(self._words(v) for v in dict.fromkeys(op.args) if v in self.made and self.left[v] == 1)
         return sum(map(self._words, op.results)) <= ends
 

@@ -30,9 +30,13 @@ _WORDS = {"pred": 0, "i32": 1, "f32": 1, "b32": 1, "i64": 2, "f64": 2, "b64": 2,
 class Type:
     """`kind` × `n`: a scalar (n = 1) or a tuple of n registers of that kind. Interned: compare with `is`."""
 
-    __slots__ = ("kind", "n")
+    __slots__ = ("is_float", "is_int", "kind", "n", "words")
     kind: str
     n: int
+    is_int: bool
+    is_float: bool
+    words: int
+    """32-bit registers per lane (0 for predicates)."""
     _all: ClassVar[dict[tuple[str, int], Type]] = {}
 
     def __new__(cls, kind: str, n: int = 1) -> Type:
@@ -41,7 +45,8 @@ class Type:
             if kind not in _WORDS or n < 1:
                 raise ValueError(f"no such kernel IR type: {kind} x {n}")
             found = object.__new__(cls)
-            found.kind, found.n = kind, n
+            found.kind, found.n, found.words = kind, n, _WORDS[kind] * n
+            found.is_int, found.is_float = kind in ("i32", "i64"), kind in ("f32", "f64")
             cls._all[kind, n] = found
         return found
 
@@ -52,21 +57,8 @@ class Type:
         return self.kind if self.n == 1 else f"{self.kind}x{self.n}"
 
     @property
-    def words(self) -> int:
-        """32-bit registers per lane (0 for predicates)."""
-        return _WORDS[self.kind] * self.n
-
-    @property
     def element(self) -> Type:
         return Type(self.kind)
-
-    @property
-    def is_int(self) -> bool:
-        return self.kind in ("i32", "i64")
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind in ("f32", "f64")
 
 
 PRED, I32, I64 = Type("pred"), Type("i32"), Type("i64")

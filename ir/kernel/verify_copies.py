@@ -54,7 +54,7 @@ def check_copies(state: Check) -> None:
     walk(state.kernel.body)
 
 
-def _only_read(kernel: Kernel, buffer: Value) -> bool:
+def only_read(kernel: Kernel, buffer: Value) -> bool:
     """Whether a buffer is an array argument, or lies in one, that the kernel does not write."""
     work, pointers = [buffer], set()
     while work:
@@ -80,7 +80,7 @@ def check_barriers(state: Check) -> None:
                 state.find("barriers", op, f"not all waves may come here: {culprit} differs between waves")
             if name == "any_lane" and op.attrs.get("workgroup"):
                 continue
-            constant = name == "load.global" and _only_read(state.kernel, op.args[0])
+            constant = name == "load.global" and only_read(state.kernel, op.args[0])
             # What nobody writes is the same for every wave that reads it in one place, as is its first lane's.
             if (name in VARYING and not constant) or not varies.isdisjoint(op.args):
                 varies.update(op.results)

@@ -21,6 +21,9 @@ result has 16, and 5 % less in 128 x 128 with 64 or 128; a fifth in 256 x 256 wi
 
 LONG_VALUES = "long_values"
 """Note of a kernel: `ROWS_HELD` until their sums are known, or long values that are `STREAMED`; none for others."""
+CHAINS = ("scan", "cumsum", "cumprod", "sort", "topk")
+"""Operations whose long chains ptxas takes apart, for up to twice the registers of the text: a radix sort's places, 104
+by the text, spilled 88 bytes with 128."""
 ROWS_HELD, STREAMED = "rows held", "streamed"
 LONG = 32
 """Registers of a lane that a row has, from which on what is made of it is computed as it is stored. RMSNorm of 16384
@@ -93,6 +96,7 @@ def late_regions(graph: Graph) -> set[int]:
 
 
 __all__ = [
+    "CHAINS",
     "LONG_VALUES",
     "ROWS_HELD",
     "STREAMED",

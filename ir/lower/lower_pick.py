@@ -124,11 +124,13 @@ def whole_dimension(low: Lowering, n: Node, dim: str) -> int:
     plan = low.plans[dim]
     if plan.extent is None or plan.trips not in (0, 1):
         what = "is spread over workgroups or trips" if plan.extent is not None else "is known at run time only"
+        alone = f"; the only element of a tile of 1: read it as a[wd.tile_start({dim})], or wd.sum(x, dim={dim})"
+        one = f"; one element of a tile: wd.sum(wd.where(wd.index({dim}) == i, x, 0), dim={dim})"
         raise CompileError(
             f"{n.op} along {dim}, which {what}",
             n.loc,
             f"let a workgroup hold {dim} as a whole, or read the elements through an IndexMapping"
-            + f"; one element of a tile: wd.sum(wd.where(wd.index({dim}) == i, x, 0), dim={dim})" * (n.op == "extract"),
+            + (alone if plan.tile == 1 else one) * (n.op == "extract"),
         )
     return plan.extent
 

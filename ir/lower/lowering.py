@@ -17,7 +17,15 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.addresses.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.addresses.lower_index import lower_index
-from wavedsl.ir.addresses.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
+from wavedsl.ir.addresses.packed_view import (
+    PackedView,
+    check_units,
+    packed_view,
+    spread,
+    unit_bytes,
+    unit_elements,
+    unit_words,
+)
 from wavedsl.ir.addresses.repeated import Repeated
 from wavedsl.ir.addresses.run_time_strides import counted, narrow_stride
 from wavedsl.ir.addresses.staged import Staged
@@ -35,6 +43,7 @@ from wavedsl.ir.kernel.kernel_ir import I32, I64, Kernel, Value
 from wavedsl.ir.layouts.fragment import Fragment, chunk_count, from_words, per_register
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.late_regions import (
+    CHAINS,
     LONG_VALUES,
     ROWS_HELD,
     STREAMED,
@@ -119,11 +128,13 @@ class Lowering:
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
         self.streams = streams(graph, inference, long)
         """Whether long values go element by element from loads to stores."""
-        if self.streams or self.row_registers:
+        if (self.streams or self.row_registers) and not any(n.op in CHAINS for n in graph.all_nodes()):
             kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
         many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.symbols: Mapping[str, Any] | None = None
+        """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
@@ -239,21 +250,29 @@ class Lowering:
         if not windows:
             return replace(info, dims=dims, moved=free)
         extents, offset, cut = list(info.extents), 0, set()
+        inside: set[str] = set()
         for i, d in enumerate(info.dims):
             if dim_name(d) not in windows:
                 continue
             first, length = windows[dim_name(d)]
             stride = info.strides[i]
             assert stride is not None
-            offset += first * stride if length else 0
             name = str(dims[i])
+            if info.dtype.packed and i == len(info.dims) - 1:  # no byte holds the elements of two units
+                group = unit_elements(info.dtype)
+                if first % group or length % group:
+                    inside.add(name)
+                    continue
+                offset += first // group * unit_bytes(info.dtype) if length else 0
+            else:
+                offset += first * stride if length else 0
             whole = self.plans[name].extent
             assert whole is not None
             extents[i] = min(length, whole)
             if length < whole:
                 cut.add(name)
         align = min(info.align, offset & -offset) if offset else info.align
-        still = free - {str(found.moved[d].dim) for d in windows}
+        still = free - {str(found.moved[d].dim) for d in windows} | inside
         return replace(
             info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
         )
@@ -389,7 +408,7 @@ class Lowering:
 
     def units(self, n: Node) -> PackedView | None:
         """How a read of a packed array sees it; None for every other read."""
-        if not self.arrays[n.attrs["memory"]].dtype.packed or n.attrs.get("mapping") is not None:
+        if not self.arrays[n.attrs["memory"]].dtype.packed or not is_tile(self.graph, n):
             return None
         found = self._units.get(n.id)
         if found is None:

@@ -23,7 +23,7 @@ from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring, initialise
 from wavedsl.ir.lower.workgroup_tiles import Turns
 from wavedsl.ir.regions.copying import loops_inside, produce, ring_states, set_states
-from wavedsl.ir.regions.first_tiles import ask_for_first_tiles
+from wavedsl.ir.regions.first_tiles import ask_for_first_fills
 from wavedsl.ir.regions.ring_plans import ring_buffers
 from wavedsl.ir.schedule.steps import Env
 from wavedsl.ir.staging.strategy import Strategy
@@ -34,7 +34,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.rings
     initialise(low, rings)
-    ask_for_first_tiles(low, waves if strategy.specialize else 0)
+    ask_for_first_fills(low, waves if strategy.specialize else 0)
     begin(low)
     if not strategy.specialize:
         each_tile(low, rings, compute)

@@ -13,9 +13,11 @@ import products
 import pytest
 from hopper import tiles
 from products import BF16, TILE, K, M, N
+from wavedsl.ir.kernel.kernel_eval import run
 from wavedsl.runtime.emulator.ptx.tensor import TensorBoxes
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 from wavedsl.tuning.candidates import Candidate
 
 DEPENDENT = wd.Schedule(dependent=True)
@@ -130,6 +132,7 @@ def test_tiles_that_memory_places_are_not_asked_for() -> None:
     assert "cp.async.bulk.tensor" in text and not lines_with(text, EARLY)
 
 
+@pytest.mark.slow
 def test_only_workgroups_that_run_at_once_ask(boxes: tuple[Boxes, Boxes]) -> None:
     """Of those that begin when others have ended nobody waits."""
     subs = {**dict(zip(TILE, (64, 64, 64, 64, 64))), M: 64 * 600, N: 64, K: 256}
@@ -158,6 +161,61 @@ def test_any_kernel_can(oracle: Any) -> None:
     (wait,), (release,) = (lines_with(compiled.asm, f"griddepcontrol.{w}") for w in ("wait", "launch_dependents"))
     loads, stores = (lines_with(compiled.asm, rf"{x}\.global") for x in ("ld", "st"))
     assert wait < min(loads) and max(loads) < release < min(stores)
+
+
+LINES = r"prefetch\.global\.L2"
+
+
+def test_first_loads_are_asked_for(oracle: Any) -> None:
+    """What lanes load straight into registers, as much as memory brings meanwhile, by none past the end."""
+    oracle("ptxas")
+    m, n, bn = wd.symbols("DM DN DBN")
+
+    @wd.wave([wd.WorkgroupConstraint(m, 1, 0), wd.WorkgroupConstraint(n, bn, 1)], subs={bn: 1024}, schedule=DEPENDENT)
+    def shares(x: wd.Memory[m, n, wd.f32], y: wd.Memory[m, n, wd.f32]):
+        row = wd.read(x)
+        wd.write(row / wd.sum(row, dim=n), y)
+
+    x = np.random.default_rng(5).random((40, 1000), dtype=np.float32)
+    compiled = shares.compile(x, np.zeros_like(x), target="sm_90a")
+    y = np.zeros_like(x)
+    compiled.emulate(x, y)
+    np.testing.assert_allclose(y, x / x.sum(1, keepdims=True), rtol=1e-5)
+    (wait,), early = lines_with(compiled.asm, r"griddepcontrol\.wait"), lines_with(compiled.asm, LINES)
+    loads = lines_with(compiled.asm, r"ld\.global")
+    assert early and max(early) < wait < min(loads) and len(early) <= len(loads)
+    hopper.spilled_or_serialised(compiled.asm)
+    # The emulator watches no prefetch of lines; the interpreter of kernel IR objects to one outside of its array.
+    y[:] = 0
+    run(compiled.kernel_ir, [x, y], grid=compiled.grid, target=get_target("sm_90a"))
+    np.testing.assert_allclose(y, x / x.sum(1, keepdims=True), rtol=1e-5)
+    asked = [op for op in compiled.kernel_ir.body.walk() if op.name == "touch.global"]
+    copied = [op for op in compiled.kernel_ir.body.walk() if op.name == "load.global"]
+    assert {op.args[1:4] for op in asked} <= {op.args[1:4] for op in copied}
+
+
+def test_first_trips_are_asked_for_and_places_from_memory_are_not() -> None:
+    m, k, bn, bk = wd.symbols("DM DK DBN DBK")
+    cut = [wd.WorkgroupConstraint(m, bn, 0), wd.TilingConstraint(k, bk)]
+
+    @wd.wave(cut, subs={bn: 64, bk: 64}, schedule=DEPENDENT)
+    def row_sums(x: wd.Memory[m, k, wd.f32], s: wd.Memory[m, wd.f32]):
+        @wd.iterate(k, init_args=[wd.Register[m, wd.f32](0.0)])
+        def total(acc: wd.Register[m, wd.f32]):
+            return acc + wd.sum(wd.read(x), dim=k)
+
+        wd.write(total, s)
+
+    @wd.wave([wd.WorkgroupConstraint(m, bn, 0)], subs={bn: 64}, schedule=DEPENDENT)
+    def gathered(x: wd.Memory[k, wd.f32], i: wd.Memory[m, wd.i32], s: wd.Memory[m, wd.f32]):
+        wd.write(wd.read(x, mapping=wd.IndexMapping((m,), {k: wd.read(i)})), s)
+
+    text = row_sums.compile(target="sm_90a", subs={m: 256, k: 512}).asm
+    (wait,) = lines_with(text, r"griddepcontrol\.wait")
+    assert lines_with(text, LINES) and max(lines_with(text, LINES)) < wait
+    text = gathered.compile(target="sm_90a", subs={m: 256, k: 512}).asm
+    (wait,), early = lines_with(text, r"griddepcontrol\.wait"), lines_with(text, LINES)
+    assert len(early) == 1 and early[0] < wait  # the indices alone
 
 
 def test_nothing_is_there_unless_it_is_asked_for() -> None:

@@ -244,3 +244,20 @@ def test_vectors_of_a_product_share_the_matrix_s_elements(product: str, target: 
     a, b, c = (np.empty(shape, wd.bf16.storage) for shape in ((4, 8192), (8192, 8192), (4, 8192)))
     (launch,) = plan_gemm(a, b, c, transpose_b=True, strategy="gemv", product=product).launches
     assert launch.kernel.compile(*launch.arguments, target=target).block == (128, 1, 1)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("columns", [24576, pytest.param(32768, marks=pytest.mark.slow)])
+def test_rows_of_f64_are_loaded_again(columns: int, target: str, oracle: Callable[[str], str]) -> None:
+    """48 to 64 of the 64 registers that a lane of 32 warps has, and weights for all of it: 192 bytes of spills."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+    def layer_normed(x: wd.Memory[M, N, wd.f64], w: wd.Memory[N, wd.f64], b: wd.Memory[N, wd.f64],
+                     y: wd.Memory[M, N, wd.f64]):  # fmt: skip
+        away = wd.read(x) - wd.sum(wd.read(x), dim=N) / N
+        wd.write(away * wd.rsqrt(wd.sum(away * away, dim=N) / N + 1.0) * wd.read(w) + wd.read(b), y)
+
+    rng = np.random.default_rng(0)
+    x, w, b = rng.standard_normal((2, columns)), *rng.standard_normal((2, columns))
+    compiled = agree(layer_normed, [x, w, b, np.full_like(x, np.nan)], target, oracle, near(4, 1e-14))
+    assert not compiled.resources.spills

@@ -365,3 +365,10 @@ def test_more_waves_where_addresses_lack_registers(oracle: Callable[[str], str])
     compiled = norms.compile(target="sm_80", subs={N: 1 << 20, C: 1024, T: 50})
     assert not compiled.resources.spills
     assert sum(compiled.resources.instructions.values()) < 800
+
+
+def test_scans_get_the_registers_that_ptxas_takes(oracle: Callable[[str], str]) -> None:
+    """It was told to leave room for two workgroups on an SM: 88 bytes of spills where N is known at run time."""
+    oracle("ptxas")
+    case = radix_case(1024)
+    assert not radix.compile(*case.arguments, target="sm_80", subs=case.subs, dynamic=case.dynamic).resources.spills

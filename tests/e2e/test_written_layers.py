@@ -4,13 +4,14 @@ maps that are looked at between their pixels."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from families import TARGETS, Case, both_tests, normal, wide
+from families import TARGETS, Case, both_tests, normal, on_chip, wide
 
 import wavedsl as wd
 
@@ -424,3 +425,38 @@ def test_waves_share_short_rows_before_what_is_contiguous(target: str, oracle: C
     else:
         oracle("ptxas")
         assert not compiled.resources.spills
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_rows_are_loaded_again_where_a_wave_cannot_hold_them(target: str, oracle: Callable[[str], str]) -> None:
+    """Two rows are 62 of the 64 registers that a lane of 32 warps has: 1532 bytes of spills."""
+    oracle("ptxas")
+    compiled = on_chip(jsd, jsd_case(1, 32000), target)
+    assert not compiled.resources.spills
+    loads = Counter(op.args[0] for op in compiled.kernel_ir.body.walk() if op.name == "load.global")
+    assert max(loads.values()) > 8  # of 16 bytes, which a row has
+
+
+def test_rows_that_are_written_are_not_loaded_again() -> None:
+    """Distances from a mean of rows of 57344 columns, in place and elsewhere."""
+
+    def loads(target: str) -> tuple[int, int]:
+        @wd.wave([wd.WorkgroupConstraint(B, 1, 0)], subs={B: 1, V: 57344})
+        def elsewhere(x: wd.Memory[B, V, F32], y: wd.Memory[B, V, F32]):
+            standardised(x, y)
+
+        @wd.wave([wd.WorkgroupConstraint(B, 1, 0)], subs={B: 1, V: 57344})
+        def in_place(x: wd.Memory[B, V, F32]):
+            standardised(x, x)
+
+        kernels = (k.compile(target=target).kernel_ir for k in (elsewhere, in_place))
+        first, second = (sum(op.name == "load.global" for op in k.body.walk()) for k in kernels)
+        return first, second
+
+    def standardised(x, y):
+        row = wd.read(x)
+        away = row - wd.sum(row, dim=V) / V
+        wd.write(away * wd.rsqrt(wd.sum(away * away, dim=V) / V), y)
+
+    again, once = loads("sm_80")
+    assert once == 14 < again

@@ -407,3 +407,15 @@ def test_long_values_before_a_loop_are_made_element_by_element(target: str) -> N
     compiled = suppressed.compile(target=target, subs={B: 8, I: 256, J: 256})
     assert not compiled.resources.spills
     assert sum(compiled.resources.instructions.values()) < 1700
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_what_is_made_of_a_row_is_made_again(target: str, oracle: Callable[[str], str]) -> None:
+    """40960 elements of a group, 40 a lane, whose distances from their mean were held to the end: 512 bytes of
+    spills."""
+    oracle("ptxas")
+    arguments, wants, subs = group_case(1, 4096, 2, 10)
+    compiled = group_norm.compile(*arguments, target=target, subs=subs)
+    compiled.emulate(*arguments)
+    compare("groups", arguments, wants)
+    assert not compiled.resources.spills

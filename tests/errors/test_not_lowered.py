@@ -68,6 +68,20 @@ def test_places_in_other_workgroups(op: str) -> None:
         refused(kernel, CompileError, "wd.sum(wd.where(wd.index(N) == i, x, 0), dim=N)", target="sm_80")
 
 
+def test_the_only_element_of_a_trip() -> None:
+    """The help was to choose it by a condition and sum up."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.TilingConstraint(N, 1)], subs={M: 16, N: 64})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)])
+        def total(so_far):
+            return so_far * 0.5 + wd.extract(wd.read(a), {N: 0})
+
+        wd.write(total, b)
+
+    refused(kernel, CompileError, "extract along N, which is spread", "read it as a[wd.tile_start(N)]", target="sm_80")
+
+
 @pytest.mark.parametrize("op", ["topk", "sort"])
 def test_rows_too_long_for_a_network(op: str) -> None:
     """They took all the memory of the machine, or minutes and thousands of spilled registers."""

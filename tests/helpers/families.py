@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,13 @@ Kernels = Mapping[str, tuple[Any, Callable[..., Case], Sequence[tuple[Any, ...]]
 """Name → a kernel, what makes a case of sizes, and sizes; the last ones are also run with extents of the call."""
 
 
-def both_tests(kernels: Kernels) -> tuple[Callable[..., None], Callable[..., None]]:
-    """The tests of a file of kernels: on the emulator of every chip, and of the graph."""
+def both_tests(
+    kernels: Kernels, chips: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The tests of a file of kernels: on the emulator of every chip, and of the graph. `chips`: those of kernels whose
+    types not every chip has."""
 
-    @pytest.mark.parametrize("target", TARGETS)
-    @pytest.mark.parametrize("name", kernels)
+    @pytest.mark.parametrize(("name", "target"), [(name, t) for name in kernels for t in chips.get(name, TARGETS)])
     def against_numpy(name: str, target: str) -> None:
         kernel, made, sizes = kernels[name]
         for size in sizes:

@@ -17,6 +17,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
@@ -275,6 +277,7 @@ class _Walk:
         """By dimension, in order: how many trips computing waves leave out of each loop over it. The copying one, which
         comes last, leaves out as many."""
 
+    @np.errstate(all="ignore")
     def run(self) -> list[WarpTrace]:
         varies = per_wave(self.kernel)
         loops = [op for op in self.kernel.body.walk() if op.name == "for"]

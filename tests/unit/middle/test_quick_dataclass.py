@@ -55,14 +55,41 @@ def test_instances(options):
 
 
 @pair
-def test_refusals(options):
+def test_many_instances(options):
+    """What is made before and after `__init__` is compiled is the same."""
+    quick_one, standard_one = point(quick, **options), point(standard, **options)
+    interim = quick_one.__init__
+    for i in range(quick_dataclass.OFTEN + 2):
+        for args, names in (((i,), {}), ((i, 5), {"names": ["a"]}), ((), {"loc": "here", "x": i})):
+            one, two = quick_one(*args, **names), standard_one(*args, **names)
+            assert list(vars(one).items()) == list(vars(two).items())
+    assert quick_one.__init__ is not interim
+
+
+MISFITS = (
+    ((), {}),
+    ((), {"y": 1}),
+    ((1, 2, [], "here"), {}),
+    ((1,), {"x": 1}),
+    ((1,), {"z": 1}),
+    ((1,), {"memo": {}}),
+    ((), {}),
+)
+
+
+@pair
+@pytest.mark.parametrize("before", [0, 1, quick_dataclass.OFTEN, quick_dataclass.OFTEN + 1])
+@pytest.mark.parametrize("first", range(len(MISFITS)))
+def test_refusals(options, before, first):
     """The same errors, with the same words, in the first instance and later."""
     messages = []
     for cls in (point(quick, **options), point(standard, **options)):
         said = []
-        for arguments in ((), (1, 2, [], "here"), ()):
+        for _ in range(before):
+            cls(1)
+        for args, names in MISFITS[first:]:
             with pytest.raises(TypeError) as caught:
-                cls(*arguments)
+                cls(*args, **names)
             said.append(str(caught.value))
         made = cls(1)
         if options.get("frozen"):
