@@ -73,6 +73,18 @@ def for_function(loc: Loc | None) -> str:
     return "use the functions of wavedsl, for example wd.exp(x)"
 
 
+def for_attribute(name: str, dims: Sequence[Any]) -> str:
+    """Help for an attribute of arrays that values and array arguments do not have; empty where it is another one."""
+    if name in ("T", "mT", "transpose", "trans", "t"):
+        return "nothing to do: dimensions have names, and wd.write and wd.mma go by them"
+    if name in ("shape", "size", "ndim", "numel"):
+        along = dims[-1] if dims else "N"
+        return f"dims has its dimensions, and a symbol is the extent along it: x / {along}"
+    if name in ("stride", "strides", "data_ptr", "is_contiguous", "contiguous"):
+        return "nothing to do: strides and alignment are read off the arrays"
+    return ""
+
+
 def for_method(name: str) -> str:
     """Help for a method that values do not have."""
     return _ELSEWHERE.get(name, "it has dims and dtype, Python's operators, and the functions of wavedsl")
