@@ -632,7 +632,8 @@ def randn(seed: Any, *dims: Any, offset: Any = 0) -> Value:
 
 
 def fence() -> None:
-    """What the workgroup has written to arrays before is seen by every workgroup that learns of it later.
+    """What the workgroup has written to arrays before is seen by every workgroup that learns of it later: by an
+    atomic operation, of one behind the fence.
 
     With an atomic ticket, the last workgroup to arrive can finish what all have begun: write a partial result, fence,
     take a ticket with `atomic_add`, and where it is the last (`wd.cond`), fence again and read them all, in one order.

@@ -44,8 +44,6 @@ SCRATCH = "scratch"
 """Name of the shared buffer for conversions and reductions across waves."""
 OVER_TILES = "scratch over tiles"
 """Name of that for reductions where it lies in the place of tiles that are done with (`over_tiles`)."""
-WARP = 32
-"""Threads of a warp: a wave that is longer is a warpgroup."""
 
 SUMMED_WORDS = 16
 """Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""

@@ -61,7 +61,7 @@ def ask_for_first_loads(low: Lowering) -> None:
     b = low.b
     reads = [(None, n) for n in low.graph.region.nodes if n.op == "read"]
     for loop in low.graph.region.nodes:
-        if loop.op == "iterate" and loop_bounds(loop) == (None, None):
+        if loop.op == "iterate" and loop_bounds(loop) == (None, None) and _runs(low, loop):
             reads += [(loop.attrs["body"], n) for n in loop.attrs["body"].nodes if n.op == "read"]
     reads = [(body, n) for body, n in reads if _straight(low, n)]
     bytes = _early_bytes(low) / max(1, per_unit(low, low.shared_top))
@@ -81,6 +81,12 @@ def ask_for_first_loads(low: Lowering) -> None:
     with b.if_(early) as branch:
         ask()
         branch.yield_()
+
+
+def _runs(low: Lowering, loop: Node) -> bool:
+    """Whether a loop is known to have a trip."""
+    trips = low.plans[str(loop.attrs["body"].dim)].trips
+    return trips is not None and trips > 0
 
 
 def _straight(low: Lowering, n: Node) -> bool:

@@ -93,6 +93,9 @@ class SharedShadow:
         # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
         self.own = np.tile(np.arange(w), ctas // cluster)
         self.rows = np.arange(ctas * warps)
+        threads = np.arange(ctas * warps * 32)
+        self.codes = (threads >> 5) % w << LANES | threads & 31
+        """Of each thread, its warp in the domain and its lane."""
         self.know = np.zeros((ctas * warps, self.barriers + (16 if agents else 0)), np.int32)
         self.know[self.rows, self.own] = 1
         self._warps = np.arange(w)
@@ -119,14 +122,15 @@ class SharedShadow:
     def _own_clock(self, warp: Array) -> Array:
         return self.know.reshape(-1).take(warp * self.columns + warp % self.warps)
 
-    def _unknown(self, g: Array, warp: Array) -> tuple[Array, Array, Array]:
-        """Where the last write is by another agent that `warp` (global numbers, [rows, 1]) has not synchronised with;
-        who wrote; where it is this warp's, of this epoch.
+    def _unknown(self, g: Array, warp: Array, own: Array) -> tuple[Array, Array, Array]:
+        """Where the last write is by another agent that `warp` (global numbers, [rows, 1]; `own` in the domain) has not
+        synchronised with, or by this warp in this epoch; who wrote; where it was this warp.
         """
         writer = self.writer.take(g)
         known = self.know.reshape(-1).take(warp * self.columns + writer)
-        own, clock = writer == warp % self.warps, self.write_clock.take(g)
-        return (clock > known) & ~own, writer, (clock == known) & own
+        mine = writer == own
+        np.subtract(known, mine, out=known)  # of its own a warp knows the epochs before
+        return self.write_clock.take(g) > known, writer, mine
 
     def _clash(self, late: Array, g: Array, writer: Array, verb: str) -> Defect:
         """The first of unordered accesses to what another agent wrote."""
@@ -143,32 +147,32 @@ class SharedShadow:
         """Record reads of granules [rows, k] by threads [rows]; `strong` ones (volatile, relaxed, acquire)
         synchronise.
         """
-        warp, lane = thread >> 5, thread[:, None] & 31
+        warp = thread[:, None] >> 5
         if strong:
-            self.acquire_writes(g, warp)
-        warp = warp[:, None]
+            self.acquire_writes(g, warp[:, 0])
+        code = self.codes.take(thread)[:, None]
+        own = code >> LANES
         out: list[Defect] = []
         state = self.state.take(g)
         if (state != VALID).any():
             out += self._state_defects(state, g, "reads")
-        late, writer, mine = self._unknown(g, warp)
-        if late.any():
-            late &= state != PENDING
+        open_, writer, mine = self._unknown(g, warp, own)
+        if open_.any():
+            late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "reads"))
-        if mine.any():
+            mine &= open_ & (state == VALID)
             if strong:
                 mine &= ~self.atomic.take(g)
-            out += self._other_lane(mine & (state == VALID), g, lane, "reads")
-        own = warp % self.warps
+            out += self._other_lane(mine, g, code, "reads")
         self.read_clock.reshape(-1)[g * self.readers + own] = self._own_clock(warp)
-        self.read_inst[g] = pc << READERS | own << LANES | lane
+        self.read_inst[g] = code | pc << READERS
         return out
 
-    def _other_lane(self, mine: Array, g: Array, lane: Array, verb: str) -> list[Defect]:
+    def _other_lane(self, mine: Array, g: Array, code: Array, verb: str) -> list[Defect]:
         """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote."""
         wrote = self.write_inst.take(g) & ANY
-        mine &= (wrote != lane) & (wrote != ANY)
+        mine &= (wrote != code & ANY) & (wrote != ANY)
         if not mine.any():
             return []
         row, col = (int(x[0]) for x in np.nonzero(mine))
@@ -214,39 +218,33 @@ class SharedShadow:
 
         Writes of one instruction that disagree are the caller's to find: it sees the values.
         """
-        warp, lane = thread[:, None] >> 5, thread[:, None] & 31
+        warp = thread[:, None] >> 5
+        code = self.codes.take(thread)[:, None]
+        own = code >> LANES
         out: list[Defect] = []
         state = self.state.take(g)
         if atomic:
             out += self._state_defects(state, g, "reads")
         elif (state == PENDING).any():
             out += self._state_defects(state, g, "writes")
-        late, writer, mine = self._unknown(g, warp)
-        if late.any():
+        open_, writer, mine = self._unknown(g, warp, own)
+        if open_.any():
             if atomic or strong:
-                late &= ~self.atomic.take(g)
+                open_ &= ~self.atomic.take(g)
             if same is not None:
-                late &= ~same[:, None]
-            late &= state != PENDING
+                open_ &= ~same[:, None]
+            late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "overwrites"))
-        if mine.any():
-            if atomic or strong:
-                mine &= ~self.atomic.take(g)
-            if same is not None:
-                mine &= ~same[:, None]
-            out += self._other_lane(mine & (state == VALID), g, lane, "overwrites")
-        own = warp % self.warps
+            out += self._other_lane(open_ & mine & (state == VALID), g, code, "overwrites")
         if not (atomic or strong):
-            if self.readers > 1:
-                out += self._read_before(g, warp[:, 0], own[:, 0])
-            out += self._read_by_lane(g, warp, lane, same)
+            out += self._read_before(g, warp[:, 0], own[:, 0], code, same)
         self.writer[g] = np.broadcast_to(own, g.shape)
         self.write_clock[g] = np.broadcast_to(self._own_clock(warp), g.shape)
-        code = np.broadcast_to(pc << LANES | lane, g.shape)
-        self.write_inst[g] = code
+        wrote = code & ANY | pc << LANES
+        self.write_inst[g] = wrote
         if not atomic:
-            several = self.write_inst.take(g) != code
+            several = self.write_inst.take(g) != wrote
             if several.any():
                 self.write_inst[g[several]] = pc << LANES | ANY
         self.atomic[g] = atomic or strong
@@ -254,14 +252,10 @@ class SharedShadow:
         self.state[g] = PENDING if pending else VALID
         return out
 
-    def _read_by_lane(self, g: Array, warp: Array, lane: Array, same: Array | None) -> list[Defect]:
-        """Reads by other lanes of the writing warp in this epoch."""
-        own = warp % self.warps
-        reads = self.read_clock.reshape(-1).take(g * self.readers + own) == self._own_clock(warp)
-        if not reads.any():
-            return []
+    def _read_by_lane(self, reads: Array, g: Array, code: Array, same: Array | None) -> list[Defect]:
+        """Of granules that the writing warp has read in this epoch, `reads`, those that another lane of it has."""
         reader = self.read_inst.take(g) & (1 << READERS) - 1
-        reads &= (reader >> LANES == own) & (reader & ANY != lane)
+        reads = reads & (reader >> LANES == code >> LANES) & (reader != code)
         if same is not None:
             reads &= ~same[:, None]
         if not reads.any():
@@ -270,17 +264,26 @@ class SharedShadow:
         what = "overwrites what another lane of this warp reads, with no barrier that both come to in between"
         return [Defect("race", row, int(self.read_inst[g[row, col]]) >> READERS, what)]
 
-    def _read_before(self, g: Array, warp: Array, own: Array) -> list[Defect]:
+    def _read_before(
+        self, g: Array, warp: Array, own: Array, code: Array = None, same: Array | None = None
+    ) -> list[Defect]:
         """Reads by others that warps [rows], about to write granules [rows, k], do not know of. `own`: a column whose
-        reads count as known.
+        reads count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
         """
         reads: Array = self.read_clock.take(g, axis=0)
         known: Array = self.know.take(warp, axis=0)
+        if code is not None:
+            known[np.arange(len(known)), own] -= 1
         known = known[:, None, : self.readers]
         unseen = reads > known
         if not unseen.any():
             return []
-        unseen &= np.arange(self.readers) != own[:, None, None]
+        mine = np.arange(self.readers) == own[:, None, None]
+        if code is not None:
+            by_lane = self._read_by_lane((unseen & mine).any(axis=2), g, code, same)
+            if by_lane:
+                return by_lane
+        unseen &= ~mine
         if not unseen.any():
             return []
         row, col, reader = (int(x[0]) for x in np.nonzero(unseen))
@@ -341,8 +344,8 @@ class SharedShadow:
         pending = state == PENDING
         if pending.any():
             out += self._state_defects(state, g, "writes")
-        late, writer, _ = self._unknown(g, warp[:, None])
-        late &= ~pending
+        late, writer, mine = self._unknown(g, warp[:, None], warp[:, None] % self.warps)
+        late &= ~(mine | pending)
         if late.any():
             out.append(self._clash(late, g, writer, "overwrites"))
         else:
