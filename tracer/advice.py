@@ -64,13 +64,25 @@ def for_function(loc: Loc | None) -> str:
     if part.endswith("]") and "[" in part:
         return "pass the array as an argument and read it: wd.read(a, mapping=wd.IndexMapping(…)) gathers"
     name = re.search(r"(?<![.\w])(?:np|numpy|math|torch|cp|jnp|F)\.(\w+)\(", part)
-    if name and name[1] in ROWS:
+    if name and name[1] in ROWS and ROWS[name[1]].public:
         return f"wd.{ROWS[name[1]].signature}"
     if name and name[1] in _OWN:
         return f"wd.{name[1]}(x, dim=N)"
     if name and name[1] in _ELSEWHERE:
         return _ELSEWHERE[name[1]]
     return "use the functions of wavedsl, for example wd.exp(x)"
+
+
+def for_attribute(name: str, dims: Sequence[Any]) -> str:
+    """Help for an attribute of arrays that values and array arguments do not have; empty where it is another one."""
+    if name in ("T", "mT", "transpose", "trans", "t"):
+        return "nothing to do: dimensions have names, and wd.write and wd.mma go by them"
+    if name in ("shape", "size", "ndim", "numel"):
+        along = dims[-1] if dims else "N"
+        return f"dims has its dimensions, and a symbol is the extent along it: x / {along}"
+    if name in ("stride", "strides", "data_ptr", "is_contiguous", "contiguous"):
+        return "nothing to do: strides and alignment are read off the arrays"
+    return ""
 
 
 def for_method(name: str) -> str:
@@ -180,6 +192,58 @@ _ELSEWHERE = {
     "barrier": "nothing: waits and barriers are placed by the compiler",
     "debug_barrier": "nothing: waits and barriers are placed by the compiler",
     "syncthreads": "nothing: waits and barriers are placed by the compiler",
+    "syncwarp": "nothing: waits and barriers are placed by the compiler",
+    "barrier_arrive": "nothing: waits and barriers are placed by the compiler",
+    "add": "x + y", "sub": "x - y", "mul": "x * y", "div": "x / y", "subtract": "x - y", "multiply": "x * y",
+    "true_divide": "x / y", "floor_divide": "x // y", "negative": "-x", "greater": "x > y", "less": "x < y",
+    "equal": "x == y", "outer": "x * y: dimensions have names, and operators broadcast by them",
+    "einsum": "wd.mma(x, y, acc), which contracts by names", "tensordot": "wd.mma(x, y, acc), which contracts by names",
+    "gemm": "wd.mma(x, y, acc)", "bitonic_merge": "wd.sort(x, dim=N)", "argsort": "wd.topk(x, K, dim=N) gives indices",
+    "reduce_or": "wd.reduce(x, lambda a, b: a | b, 0, dim=N)", "map_elementwise": "a plain function of values",
+    "inline_asm_elementwise": "nothing: there is no inline assembly", "printf": "wd.device_print(text, x)",
+    "load_tensor_descriptor": "wd.read(a)", "store_tensor_descriptor": "wd.write(value, c)",
+    "copy": "wd.read(a) and wd.write(value, c): how tiles travel is derived",
+    "cp_async": "wd.read(a): copies ahead are derived, wd.Schedule(stages=3) fixes their number",
+    "local_tile": "wd.WorkgroupConstraint(M, BM, 0): wd.read(a) is the tile",
+    "local_partition": "wd.WaveConstraint(M, BM / 4)",
+    "zipped_divide": "wd.WorkgroupConstraint(M, BM, 0): wd.read(a) is the tile",
+    "make_layout": "nothing: layouts are derived", "make_tensor": "wd.Memory[M, K, wd.f16] annotates the array",
+    "elect_one": "nothing: which lanes copy is derived", "shared": "wd.Memory[M, K, wd.SHARED, wd.f16]",
+    "pointer_type": "wd.Memory[M, wd.f16] annotates the array", "tensor": "wd.Memory[M, wd.f16] annotates the array",
+    "block_type": "wd.Register[M, N, wd.f16] annotates a value",
+    "const": "nothing: what is written follows from the kernel",
+    "threadIdx": "wd.index(M), each element's own index", "blockIdx": "wd.tile_start(M), the tile's first index",
+    "blockDim": "the constraints' tiles", "gridDim": "the grid follows from the constraints", "laneid": "wd.index(M)",
+    "thread_idx": "wd.index(M), each element's own index", "block_idx": "wd.tile_start(M), the tile's first index",
+    "shfl_sync": "wd.shuffle(x, wd.index(N) ^ 1, dim=N)", "ballot_sync": "wd.any(x, dim=N)",
+    "squeeze": "nothing: dimensions have names, and a reduction takes its own away",
+    "unsqueeze": "nothing: dimensions have names, and operators broadcast by them",
+    "newaxis": "nothing: dimensions have names, and operators broadcast by them",
+    "swapaxes": "nothing: dimensions have names, and mma and write go by them",
+    "stack": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
+    "pad": "nothing: what lies beyond an end is absent", "roll": "wd.shuffle(x, (wd.index(N) + 1) % N, dim=N)",
+    "take": "wd.shuffle(x, index, dim=N); of an array, wd.read(a, mapping=wd.IndexMapping((T, D), {V: ids}))",
+    "embedding": "wd.read(table, mapping=wd.IndexMapping((T, D), {V: ids}))",
+    "repeat": "wd.repeat_interleave(x, K)", "linspace": "wd.index(N) of a cast times the step",
+    "tril": "wd.where(wd.index(M) >= wd.index(N), x, 0.0)", "triu": "wd.where(wd.index(M) <= wd.index(N), x, 0.0)",
+    "eye": "wd.where(wd.index(M) == wd.index(N), wd.Register[M, N, wd.f32](1.0), 0.0)",
+    "dropout": "wd.where(wd.random(seed, M, N) < p, 0.0, x / (1 - p))", "isclose": "wd.abs(x - y) < 1e-5",
+    "var": "d = x - wd.sum(x, dim=N) / N, then wd.sum(d * d, dim=N) / N",
+    "std": "d = x - wd.sum(x, dim=N) / N, then wd.sqrt(wd.sum(d * d, dim=N) / N)",
+    "layer_norm": "d = x - wd.sum(x, dim=N) / N, then d * wd.rsqrt(wd.sum(d * d, dim=N) / N + eps)",
+    "acosh": "wd.log(x + wd.sqrt(x * x - 1))", "asinh": "wd.log(x + wd.sqrt(x * x + 1)), of what is not negative",
+    "atanh": "(wd.log1p(x) - wd.log1p(-x)) / 2", "fdim": "wd.maximum(x - y, 0)", "sinpi": "wd.sin(x * math.pi)",
+    "cospi": "wd.cos(x * math.pi)", "float_as_int": "wd.bitcast(x, wd.i32)", "int_as_float": "wd.bitcast(x, wd.f32)",
+    "fast_expf": "wd.exp(x)", "fast_logf": "wd.log(x)", "fast_cosf": "wd.cos(x)", "fast_sinf": "wd.sin(x)",
+    "fast_dividef": "wd.divide(x, y, fast=True)", "finitef": "wd.isfinite(x)", "isfinited": "wd.isfinite(x)",
+    "hadd": "(x & y) + ((x ^ y) >> 1)", "mul24": "x * y", "powi": "x**y", "sad": "wd.abs(x - y) + z",
+    "rcp_rn": "1 / x, which is rounded correctly", "rsqrt_rn": "1 / wd.sqrt(x)", "rcbrt": "wd.pow(x, -1 / 3)",
+    "saturatef": "wd.clamp(x, 0.0, 1.0)", "scalbn": "x * wd.exp2(n)", "llrint": "wd.cast(wd.round(x), wd.i64)",
+    "rhypot": "wd.rsqrt(x * x + y * y)", "norm3d": "wd.sqrt(x * x + y * y + z * z)",
+    "libdevice": "the functions are in wavedsl itself: wd.exp(x)",
+    "extra": "the functions are in wavedsl itself: wd.exp(x)",
+    "rand4x": "wd.random(seed, M, N) at several offset=", "randn4x": "wd.randn(seed, M, N) at several offset=",
+    "float8e4b8": "wd.f8e4m3fnuz", "float8e5b16": "wd.f8e5m2fnuz", "float8e4b15": "wd.f8e4m3: that one is nowhere else",
     "multiple_of": "nothing: strides and alignment are read off the arrays",
     "max_contiguous": "nothing: strides and alignment are read off the arrays",
     "max_constancy": "nothing: strides and alignment are read off the arrays",

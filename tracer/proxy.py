@@ -135,15 +135,12 @@ class Value:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        known = {"shape": "dims", "ndim": "dims", "astype": "cast", "to": "cast", "size": "dims"}
-        if name in ("T", "mT", "transpose", "trans", "t"):
-            hint = "nothing to do: dimensions have names, and wd.write and wd.mma go by them"
-        elif name in ROWS:
+        if name in ROWS and ROWS[name].public:
             hint = f"wd.{name}(x, …) is a function"
-        elif name in known:
-            hint = f"see x.{known[name]}" if known[name] == "dims" else f"wd.{known[name]}(x, …)"
+        elif name in ("astype", "to"):
+            hint = "wd.cast(x, …)"
         else:
-            hint = advice.for_method(name)
+            hint = advice.for_attribute(name, self.dims) or advice.for_method(name)
         raise TraceError(f"a traced value has no attribute {name}", here(), hint=hint)
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
@@ -237,13 +234,28 @@ class Array:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
+        hint = advice.for_attribute(name, self.dims)
+        if hint:
+            raise TraceError(f"the array argument {self.argument.name} has no attribute {name}", here(), hint=hint)
         self._refuse()
+
+    def __len__(self) -> NoReturn:
+        hint = advice.for_attribute("size", self.dims)
+        raise TraceError(f"the array argument {self.argument.name} has no len()", here(), hint=hint)
+
+    def __iter__(self) -> NoReturn:
+        a = self.argument
+        part = ", ".join(["i", *":" * (len(a.dims) - 1)])
+        raise TraceError(
+            f"the array argument {a.name} cannot be iterated over", here(),
+            hint=f"over its tiles @wd.iterate({a.dims[0]}, init_args=[…]) loops; one row is wd.read({a.name}[{part}])",
+        )  # fmt: skip
 
     __hash__ = object.__hash__
 
 
 for _method in (
-    *OPERATORS, "__bool__", "__iter__", "__len__", "__float__", "__int__", "__index__",
+    *OPERATORS, "__bool__", "__float__", "__int__", "__index__",
     "__contains__", "__matmul__", "__rmatmul__", "__array__", "__call__",
 ):  # fmt: skip
     setattr(Array, _method, Array._refuse)

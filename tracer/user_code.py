@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from wavedsl.ir.errors import TraceError, WaveError
 from wavedsl.ir.loc import Loc
-from wavedsl.ir.source import from_traceback
+from wavedsl.ir.source import from_traceback, is_library_module, locate
 from wavedsl.tracer import advice
 from wavedsl.tracer.annotations import suggest
 
@@ -23,10 +23,9 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
             error.location = from_traceback(error.__traceback__)[0]
         raise
     except RecursionError as error:
-        loc, _ = from_traceback(error.__traceback__)
         raise TraceError(
             "functions call each other without an end while the kernel is traced",
-            _first_turn(loc),
+            _first_turn(error.__traceback__),
             hint="Python's recursion ends by numbers that are known then; what ends by a value is "
             "wd.while_loop(condition, body, init_args)",
         ) from error
@@ -50,20 +49,22 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         raise TraceError(text, loc, hint=hint) from error
 
 
-def _first_turn(loc: Loc | None) -> Loc | None:
-    """Where functions that call each other without an end come round for the first time: of a chain of call sites, the
-    outermost ones as far as each is another place."""
-    chain = []
-    while loc is not None:
-        chain.append(loc)
-        loc = loc.call_site
+def _first_turn(traceback: TracebackType | None) -> Loc | None:
+    """Where functions that call each other without an end come round for the first time: of the user's frames the
+    outermost ones as far as each is another place. (The innermost frame may be anybody's.)"""
     found: Loc | None = None
-    seen: set[tuple[str, int, int]] = set()
-    for each in reversed(chain):
-        if (each.file, each.line, each.col) in seen:
+    seen: set[tuple[CodeType, int]] = set()
+    while traceback is not None:
+        frame = traceback.tb_frame
+        module = str(frame.f_globals.get("__name__", ""))
+        if is_library_module(module) or module.partition(".")[0] in sys.stdlib_module_names:
+            traceback = traceback.tb_next
+            continue
+        if (frame.f_code, traceback.tb_lasti) in seen:
             break
-        seen.add((each.file, each.line, each.col))
-        found = replace(each, call_site=found)
+        seen.add((frame.f_code, traceback.tb_lasti))
+        found = locate(frame.f_code, traceback.tb_lasti, traceback.tb_lineno, found)
+        traceback = traceback.tb_next
     return found
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from source import assert_points_at, run
+from wavedsl.tracer import advice
 
 import wavedsl as wd
 
@@ -61,6 +63,15 @@ CASES = [
      "wd.softmax(wd.read(c), 1)", "name one of M, N"),
     ("transposed", "x = wd.read(c).T", "a traced value has no attribute T", "wd.read(c).T",
      "nothing to do: dimensions have names"),
+    ("operators-method", "x = wd.read(c).mul(2)", "a traced value has no attribute mul", "wd.read(c).mul", "x * y"),
+    ("shape-of-a-value", "x = wd.read(c).shape", "a traced value has no attribute shape", "wd.read(c).shape",
+     "a symbol is the extent along it: x / N"),
+    ("shape-of-an-array", "n = c.shape[1]", "the array argument c has no attribute shape", "c.shape", "x / N"),
+    ("transposed-array", "x = wd.read(c.T)", "the array argument c has no attribute T", "c.T", "nothing to do"),
+    ("stride", "n = c.stride(0)", "the array argument c has no attribute stride", "c.stride", "read off the arrays"),
+    ("length-of-an-array", "n = len(c)", "the array argument c has no len()", "len(c)", "the extent along it: x / N"),
+    ("rows-of-an-array", "for row in c:\n        pass", "the array argument c cannot be iterated over", "~c",
+     "wd.read(c[i, :])"),
     ("precedence", "x = wd.read(c)\n    y = x > 0 & x < 1", "bitand: needs integers, not f32", "0 & x",
      "put each into brackets: (x > 0) & (x < 1)"),
     ("python-sum", "x = sum(wd.read(c))", "a traced value cannot be iterated over", "sum(wd.read(c))",
@@ -312,3 +323,56 @@ def test_a_bound_call_takes_no_arguments() -> None:
         space["again"](space["x"])
     space["again"]()
     np.testing.assert_array_equal(space["z"], 64)
+
+
+TRITON = """
+abs add advance arange argmax argmin associative_scan assume atomic_add atomic_and atomic_cas atomic_max atomic_min
+atomic_or atomic_xchg atomic_xor autotune bfloat16 block_type broadcast broadcast_to cast cat cdiv ceil clamp constexpr
+cos cumprod cumsum debug_barrier device_assert device_print div_rn dot dot_scaled erf exp exp2 expand_dims fdiv flip
+float16 float32 float64 float8e4b15 float8e4b8 float8e4nv float8e5 float8e5b16 floor fma full gather heuristics
+histogram inline_asm_elementwise int1 int16 int32 int64 int8 interleave jit join load load_tensor_descriptor log log2
+make_block_ptr make_tensor_descriptor map_elementwise max max_constancy max_contiguous maximum min minimum multiple_of
+next_power_of_2 num_programs permute pointer_type program_id rand rand4x randint randint4x randn randn4x range ravel
+reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn squeeze static_assert static_print
+static_range store store_tensor_descriptor sum swizzle2d tensor topk trans uint16 uint32 uint64 uint8 umulhi unsqueeze
+view where xor_sum zeros zeros_like
+"""
+"""Names of triton and triton.language."""
+
+
+def test_names_of_tritons_are_answered() -> None:
+    """The guide says so: each is there, or ends in an error that says what it is here."""
+    assert not [n for n in TRITON.split() if not hasattr(wd, n) and not advice.for_missing(n, "wavedsl")]
+
+
+X, Y, Z = np.linspace(0.1, 0.9, 8, dtype=np.float32), np.linspace(0.8, 0.2, 8, dtype=np.float32), np.float32(0.5)
+WHOLE, OTHER = np.arange(-4, 4, dtype=np.int32) * 7, np.arange(8, dtype=np.int32) * 5 - 11
+MEANT = [
+    ("acosh", X + 1, lambda x, y: np.arccosh(x)), ("asinh", X, lambda x, y: np.arcsinh(x)),
+    ("atanh", X, lambda x, y: np.arctanh(x)), ("fdim", X, lambda x, y: np.maximum(x - y, 0)),
+    ("sinpi", X, lambda x, y: np.sin(np.pi * x)), ("cospi", X, lambda x, y: np.cos(np.pi * x)),
+    ("hadd", WHOLE, lambda x, y: (x.astype(np.int64) + y) >> 1), ("rhypot", X, lambda x, y: 1 / np.hypot(x, y)),
+    ("rcbrt", X, lambda x, y: 1 / np.cbrt(x)), ("saturatef", 4 * X - 2, lambda x, y: np.clip(x, 0, 1)),
+    ("norm3d", X, lambda x, y: np.sqrt(x * x + y * y + Z * Z)), ("sad", WHOLE, lambda x, y: np.abs(x - y) + 3),
+    ("cbrt", X, lambda x, y: np.cbrt(x)), ("hypot", X, lambda x, y: np.hypot(x, y)),
+    ("sinh", X, lambda x, y: np.sinh(x)), ("cosh", X, lambda x, y: np.cosh(x)), ("tan", X, lambda x, y: np.tan(x)),
+    ("softplus", X, lambda x, y: np.log1p(np.exp(x))), ("silu", X, lambda x, y: x / (1 + np.exp(-x))),
+    ("copysign", X, lambda x, y: np.copysign(x, y)), ("sign", X - 0.5, lambda x, y: np.sign(x)),
+    ("fmod", X - 0.5, lambda x, y: np.fmod(x, y)), ("exp10", X, lambda x, y: 10**x),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "x", "meant"), MEANT, ids=[m[0] for m in MEANT])
+def test_formulas_are_what_they_stand_for(name: str, x: np.ndarray, meant: Any) -> None:
+    whole = x.dtype == np.int32
+    formula = advice._ELSEWHERE[name].partition(", of")[0]
+    kind, z = ("i32", "3") if whole else ("f32", "0.5")
+    space = run(f"""
+        @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+        def kernel(a: wd.Memory[N, wd.{kind}], b: wd.Memory[N, wd.{kind}], c: wd.Memory[N, wd.{kind}]):
+            x, y, z = wd.read(a), wd.read(b), {z}
+            wd.write({formula}, c)
+    """)
+    y, c = (OTHER, np.zeros(8, np.int32)) if whole else (Y, np.zeros(8, np.float32))
+    space["kernel"].evaluate(x, y, c)
+    np.testing.assert_allclose(c, meant(x, y), rtol=2e-6, atol=1e-6)
