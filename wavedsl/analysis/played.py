@@ -104,6 +104,8 @@ class _Play:
         self.alone = True
         """Whether every wave has a SIMD to itself."""
         self.valu = target.cost("valu").cycles
+        self.lds_costs: dict[int, Any] = {}
+        """Bytes of an access of LDS → what the target says of it."""
 
     # --------------------------------------------------------------------------------------------------------- values
 
@@ -279,7 +281,10 @@ class _Play:
     def shared_access(self, w: _Wave, op: Op, frame: Frame) -> None:
         clocks = frame.shared(op, w.number)
         size = op.attrs["bytes"]
-        cost = self.target.cost("load.shared", next((b for b in (1, 2, 4, 8, 12, 16) if b >= size), 16))
+        cost = self.lds_costs.get(size)
+        if cost is None:
+            bytes = next((b for b in (1, 2, 4, 8, 12, 16) if b >= size), 16)
+            cost = self.lds_costs[size] = self.target.cost("load.shared", bytes)
         start = max(w.at, self.lds_free)
         self.lds_free = start + clocks
         self.busy["lds"] += clocks
@@ -296,7 +301,8 @@ class _Play:
         start = max(w.at, self.memory_free)
         self.memory_free = start + clocks
         self.busy["vmem"] += clocks
-        missed = self.cache.missed([x + (w.group << 80) for x in lines] if w.group else lines)
+        shift = w.group << 80
+        missed = self.cache.missed([x + shift for x in lines] if shift else lines)
         done = start + clocks
         if missed:
             transfer = missed * self.line_clocks

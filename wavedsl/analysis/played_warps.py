@@ -394,6 +394,8 @@ class _Walk:
     def events(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
         """The events of one op and warp, as `warp_events` has them."""
         name = op.name
+        if name in _SIGNALS:
+            return self.signal(op, frame, warp)
         if name in ("load.shared", "store.shared"):
             return (("shared", frame.shared(op, warp)),)
         if name in _GLOBAL:
@@ -447,7 +449,7 @@ class _Walk:
         found = frame.value(mask)
         if found is None:
             return int(warp % self.each == 0)
-        return int(found[warp * WARP : (warp + 1) * WARP].sum())
+        return int(np.count_nonzero(found[warp * WARP : (warp + 1) * WARP]))
 
     def box(self, op: Op) -> int:
         """Bytes of a tensor map's box."""

@@ -124,9 +124,9 @@ class _Cluster:
 
 class _Warp:
     __slots__ = (
-        "accessed", "age", "closed", "cluster", "copied", "core", "ended", "free", "groups", "lines", "listed", "next",
-        "op", "ops", "place", "ports", "product", "queued", "rank", "ready", "reason", "shift", "sm", "stored",
-        "stores", "trace", "visit", "waits",
+        "accessed", "age", "closed", "cluster", "copied", "core", "end", "ended", "free", "groups", "lines", "listed",
+        "next", "op", "ops", "place", "ports", "product", "queued", "rank", "ready", "reason", "shift", "sm",
+        "stored", "stores", "trace", "visit", "waits",
     )  # fmt: skip
 
     def __init__(self, trace: WarpTrace, cluster: _Cluster, rank: int, sm: _Sm, core: int, at: float, age: int,
@@ -139,7 +139,7 @@ class _Warp:
         """Whether it is in one of `lines`, and whether the replay's own queue has it."""
         self.ready = [0.0] * count
         self.free = at
-        self.place = self.next = 0
+        self.place = self.next = self.end = 0
         self.ops: Sequence[WarpOp] = ()
         self.op: WarpOp | None = None
         self.visit: dict[int, Any] = {}
@@ -302,7 +302,7 @@ class WarpReplay(Queue):
                 done = t + op.latency
                 for c in op.writes:
                     ready[c] = done
-                if w.next < len(w.ops):
+                if w.next < w.end:
                     op = w.ops[w.next]
                     if op.kind == PLAIN and op.port != "lsu":
                         w.op = op
@@ -365,15 +365,16 @@ class WarpReplay(Queue):
 
     def _fetch(self, w: _Warp, earliest: float) -> bool:
         """Load the next instruction of a warp and find when nothing of its own holds it. False at the trace's end."""
-        ready, ops, place = w.ready, w.ops, w.next
+        ready, ops, place, end = w.ready, w.ops, w.next, w.end
         while True:
-            if place >= len(ops):
+            if place >= end:
                 visits = w.trace.visits
                 if w.place >= len(visits):
                     return False
                 block, w.visit = visits[w.place]
                 w.place += 1
                 ops, place = self.program.ops(block), 0
+                end = len(ops)
                 continue
             op = ops[place]
             place += 1
@@ -385,7 +386,7 @@ class WarpReplay(Queue):
                     t = ready[c]
             for c in op.writes:
                 ready[c] = t
-        w.op, w.ops, w.next = op, ops, place
+        w.op, w.ops, w.next, w.end = op, ops, place, end
         at, why = w.free, "issue"
         if earliest > at:
             at, why = earliest, "barrier"
