@@ -11,9 +11,12 @@ from wavedsl.ir.kernel.passes import no_needless_waits
 
 
 def kernel(parts: str) -> Kernel:
-    """`c`: a group of copies is closed; a digit: a wait that lets as many pass; `(` and `)`: a loop of three trips; `[`
-    and `]`: a branch."""
+    """`c`: a copy whose group is closed; `e`: a group without copies; a digit: a wait that lets as many pass; `(` and
+    `)`: a loop of three trips; `[` and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
+    b.kernel.shared_names.update(a=(0, 4096))
+    b.kernel.shared_bytes = 4096
+    at = b.mul(b.tid(), 4)
 
     def walk(text: str) -> str:
         while text:
@@ -29,6 +32,9 @@ def kernel(parts: str) -> Kernel:
             elif part in ")]":
                 return text
             elif part == "c":
+                b.copy_async(b.buffer(b.param(0), 4096), at, at, bytes=4, buffer="a")
+                b.copy_commit()
+            elif part == "e":
                 b.copy_commit()
             else:
                 b.copy_wait(int(part))
@@ -61,6 +67,7 @@ def left(parts: str) -> str:
         ("c[0]0", "c00"),  # a branch that may be passed by
         ("[c]0", "c0"), ("[0c]1", "c"),
         ("c((0)c)0", "c0c0"), ("(c)9", "c9"),
+        ("e0", ""), ("ce1", "cc1"), ("c0e1c0", "c0c0"), ("c(0e)0", "c00"),  # counted from a copy on
     ],
 )  # fmt: skip
 def test_waits_that_wait_for_nothing_go(parts: str, stay: str) -> None:
