@@ -26,6 +26,7 @@ from wavedsl.ir.kernel.kernel_verify import check
 from wavedsl.ir.kernel.merge_carried import merge_carried
 from wavedsl.ir.kernel.narrow_fences import narrow_fences, wide
 from wavedsl.ir.kernel.needless_barriers import needless, remove_needless_barriers
+from wavedsl.ir.kernel.needless_waits import needless_waits, remove_needless_waits
 from wavedsl.ir.kernel.pair_floats import pair_floats
 from wavedsl.ir.kernel.sink import sink_conditions
 from wavedsl.ir.kernel.split_loops import split_loops
@@ -176,6 +177,12 @@ def no_needless_barriers(kernel: Kernel) -> list[Finding]:
     return [Finding("no-needless-barriers", f"{describe(op)}: orders nothing", op.loc) for op in needless(kernel)]
 
 
+@_check("no-needless-waits")
+def no_needless_waits(kernel: Kernel) -> list[Finding]:
+    """At every wait for copies more of them may be in flight than it lets pass."""
+    return [Finding("no-needless-waits", f"{describe(op)}: waits for nothing", op.loc) for op in needless_waits(kernel)]
+
+
 @_check("no-wide-fences")
 def no_wide_fences(kernel: Kernel) -> list[Finding]:
     """No fence orders more than another workgroup can tell."""
@@ -189,7 +196,8 @@ def _narrow_fences(kernel: Kernel, target: Target | None) -> Kernel | None:
 
 
 def _needless_barriers(kernel: Kernel, target: Target | None) -> Kernel | None:
-    return None if remove_needless_barriers(kernel) else kernel
+    waits = remove_needless_waits(kernel)  # first: what a wait has brought keeps barriers
+    return None if remove_needless_barriers(kernel) or waits else kernel
 
 
 def _moving(move: Callable[[Kernel, Target | None], None]) -> Callable[[Kernel, Target | None], Kernel | None]:
@@ -234,7 +242,7 @@ SINK_CONDITIONS = Pass(
 )
 NARROW_FENCES = Pass("narrow_fences", _narrow_fences, gives=frozenset({"no-wide-fences"}))
 NEEDLESS_BARRIERS = Pass(
-    "remove_needless_barriers", _needless_barriers, gives=frozenset({"no-needless-barriers"})
+    "remove_needless_barriers", _needless_barriers, gives=frozenset({"no-needless-barriers", "no-needless-waits"})
 )
 SPLIT_LOOPS = Pass(
     "split_loops", split_loops, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})

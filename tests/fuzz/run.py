@@ -28,7 +28,7 @@ sys.path += [str(HERE), str(HERE.parent / "helpers")]
 import oracles  # noqa: E402
 import products  # noqa: E402
 from generator.check import TARGETS, Verdict, verdicts  # noqa: E402
-from generator.draw import VERSION, draw  # noqa: E402
+from generator.draw import FRAMES, VERSION, draw  # noqa: E402
 from generator.program import Program  # noqa: E402
 from generator.shrink import shrunk  # noqa: E402
 
@@ -104,6 +104,7 @@ def main() -> int:
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds to shrink a failure")
     parser.add_argument("--assemble", type=int, default=0, help="ask the assemblers about every N-th kernel")
     parser.add_argument("--only", help="a regular expression: only kernels whose source has it; not recorded")
+    parser.add_argument("--frame", default="", choices=("", *sorted({*FRAMES})), help="only whole kernels of a kind")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--show", action="store_true", help="print each kernel's source")
     parser.add_argument("--refusals", action="store_true", help="count why chips refuse")
@@ -118,7 +119,7 @@ def main() -> int:
     wrong: set[int] = set()
     started, cpu = time.monotonic(), time.process_time()
     for number, seed in enumerate(seeds):
-        program = draw(seed)
+        program = draw(seed, options.frame)
         if options.only and not re.search(options.only, program.source(targets[-1]), re.DOTALL):
             continue
         if options.show:
@@ -146,7 +147,7 @@ def main() -> int:
     if options.refusals:
         for reason, times in reasons.most_common():
             print(f"#   {times} {reason}")
-    if options.record and not options.only:
+    if options.record and not options.only and not options.frame:
         if wrong:
             print("# not recorded: something was wrong")
             return 1

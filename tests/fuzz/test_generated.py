@@ -6,10 +6,11 @@ import copy
 import os
 import time
 
+import numpy as np
 import pytest
 import run as fuzz
-from generator.check import TARGETS, arguments, verdicts
-from generator.draw import draw
+from generator.check import TARGETS, arguments, copies, kernel_of, verdicts
+from generator.draw import FRAMES, draw
 from generator.program import Do, Let, Program, statements
 from generator.shrink import drop_unused, shrunk
 
@@ -34,6 +35,18 @@ def test_a_seed_draws_one_kernel() -> None:
         first, again = draw(seed), draw(seed)
         assert first.source() == again.source()
         assert all(a.tobytes() == b.tobytes() for a, b in zip(arguments(first), arguments(again)))
+
+
+@pytest.mark.parametrize("frame", sorted({*FRAMES}))
+def test_whole_kernels_have_a_meaning(frame: str) -> None:
+    """What a frame draws is traced and evaluated; most kernels change something (loops may have no trip)."""
+    changed = 0
+    for seed in range(12):
+        program = draw(seed, frame)
+        meant, before = copies(arguments(program)), arguments(program)
+        kernel_of(program).evaluate(*meant)
+        changed += any(a.tobytes() != b.tobytes() for a, b in zip(meant, before) if isinstance(a, np.ndarray))
+    assert changed > 6
 
 
 def test_a_failure_becomes_short() -> None:

@@ -19,15 +19,22 @@ VERSION = 13
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
-def draw(seed: int) -> Program:
-    """The kernel of a seed."""
-    return _Draw(seed).program
+FRAMES = (
+    "cell", "memory", "line", "chunks", "pages", "pages", "vocabulary", "segments", "experts", "experts", "sparse",
+    "quantised", "windows", "counting", "search", "partial", "butterflies",
+)  # fmt: skip
+"""Whole kernels as people write them, some twice as often."""
+
+
+def draw(seed: int, frame: str = "") -> Program:
+    """The kernel of a seed; one of FRAMES if that is named."""
+    return _Draw(seed, frame).program
 
 
 class _Draw(Further, Functions, Blocks, Rewrites, Sequences, Groups):
     """One kernel while it is drawn; which statements there are, and how often."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, frame: str = ""):
         self.rng = np.random.default_rng([VERSION, seed])
         self.count = 0
         self.labels = 0
@@ -38,8 +45,8 @@ class _Draw(Further, Functions, Blocks, Rewrites, Sequences, Groups):
         self.used: set[str] = set()
         self.own: list[Array] = []
         self.program = Program(seed, {}, {}, [], [], int(self.rng.integers(0, 3)))
-        if self.chance(0.4):
-            self.whole_kernel()
+        if frame or self.chance(0.4):
+            self.whole_kernel(frame or self.one(FRAMES))
             return
         while self.cut() > MOST and not self.chance(0.04):
             self.program = Program(seed, {}, {}, [], [], self.program.flag)
@@ -54,13 +61,9 @@ class _Draw(Further, Functions, Blocks, Rewrites, Sequences, Groups):
             self.program.by = self.one(("f32", "f16", "i64", "f64", "i8", "u16", "bf16", "u32"))
         self.write_body()
 
-    def whole_kernel(self) -> None:
+    def whole_kernel(self, frame: str) -> None:
         """A kernel as people write them, in which parts are drawn."""
-        self.one((
-            self.cell, self.memory, self.line, self.chunks, self.pages, self.pages, self.vocabulary, self.segments,
-            self.experts, self.experts, self.sparse, self.quantised, self.windows, self.counting, self.search,
-            self.partial, self.butterflies,
-        ))()  # fmt: skip
+        getattr(self, frame)()
         self.finish()
         self.unused()
 

@@ -215,7 +215,7 @@ def test_index_arithmetic_of_tiles_cancels():
 
 def test_emit_covers_every_row_it_is_meant_for():
     b = builder()
-    skip = {"for", "if", "yield", "const", "mma", "mma.scaled", "matrix.start"}
+    skip = {"for", "if", "yield", "const", "mma", "mma.scaled", "matrix.start", "grid.wait"}
     example = {
         "i": b.wave(), "i32": b.wave(), "i64": b.param(0), "f": b.cvt(b.lane(), F32), "f32": b.cvt(b.lane(), F32),
         "p": b.cmp("slt", b.lane(), 3), "b32": b.bitcast(b.lane(), B32), "any": b.bitcast(b.lane(), B32),
