@@ -112,7 +112,7 @@ def effect(i: Instruction) -> Effect:
     everything = frozenset().union(*operands)
     first, rest = operands[0], frozenset().union(*operands[1:])
     modifiers = i.operands.split()
-    if name.startswith("s_load_"):
+    if name.startswith(("s_load_", "s_buffer_load_")):
         return Effect(i.line, name, rest, first, "scalar", "", operands)
     if name.startswith(("s_cmp_", "s_bitcmp")):
         return Effect(i.line, name, everything, frozenset(("scc",)), sources=operands)

@@ -196,6 +196,8 @@ class _Machine:
         parts = split_operands(i.operands)
         if name.startswith("s_load_"):
             rule: Any = self.scalar_load
+        elif name.startswith("s_buffer_load_"):
+            rule = self.scalar_buffer
         elif amd_replay.copies_to_lds(i):
             rule = self.copy
         elif name.startswith("buffer_"):
@@ -386,6 +388,25 @@ class _Machine:
                 out = np.array([0 if b % 8 > 5 else mix(self.argument[0], np.uint64(b))
                                 for b in range(offset + 4 * n, offset + 4 * n + 4)], np.uint64)  # fmt: skip
                 self.put_scalar(st, int(register[1:]), np.broadcast_to(out[:, None], (4, st.waves)))
+
+        return finish
+
+    def scalar_buffer(self, e: Any, parts: list[str], name: str) -> Any:
+        """Words of a buffer, one address for the wave."""
+        targets, descriptor, scalar = (sorted(s, key=_number) for s in e.sources)
+        constant, size = _constant(parts[2], 4), 4 * len(targets)
+        if not scalar and constant is None:
+            raise Unknown(parts[2])
+
+        def finish(st: Any) -> Any:
+            everyone = np.ones((st.waves, LANES), bool)
+            place, address, inside = self.located(st, everyone, [], descriptor, scalar, constant, 0, size)
+            there = inside[:, 0]
+            what = np.zeros((size, st.waves), np.uint64)
+            what[:, there] = self.r.loaded(place[:, there, 0], address[:, there, 0])
+            yield
+            for n, register in enumerate(targets):
+                self.put_scalar(st, int(register[1:]), what[4 * n : 4 * n + 4])
 
         return finish
 

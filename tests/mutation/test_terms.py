@@ -138,6 +138,23 @@ def test_a_smaller_buffer_is_another_program():
         terms.outcome(case, across)
 
 
+def test_what_the_scalar_unit_loads_is_what_a_lane_would():
+    """A word of A stored instead of a result: by either unit, from the same place and from another."""
+    case = trial.case("mma", "gfx942")
+    found = re.search(r"buffer_load_\w+\s+v\[?[\d:]+\]?, v\d+, (s\[\d+:\d+\])", case.asm)
+    assert found is not None
+    store = r"buffer_store_dwordx4\s+v\[(\d+):\d+\], v(\d+),"
+
+    def outcome(lines: str) -> terms.Outcome:
+        return terms.outcome(case, before_first(case, store, lines))
+
+    scalar = outcome(f"\ts_buffer_load_dword s30, {found[1]}, 0x8\n\ts_waitcnt lgkmcnt(0)\n\tv_mov_b32 v\\1, s30\n")
+    same, other = (
+        outcome(f"\tbuffer_load_dword v\\1, off, {found[1]}, 0 offset:{at}\n\ts_waitcnt vmcnt(0)\n") for at in (8, 4)
+    )
+    assert scalar.same(same) and not scalar.same(other)
+
+
 @pytest.mark.parametrize(("lines", "what"), [
     (r"\tv_mov_b32 v\2, v\1\n", "an address"),
     (r"\tv_cmp_lt_i32 vcc, v\1, v\2\n\ts_and_saveexec_b64 s[0:1], vcc\n", "EXEC"),
