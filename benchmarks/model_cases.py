@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes
 import model_kernels as models
 import numpy as np
 from amdgcn_counts import example
@@ -15,8 +16,8 @@ from problems import BF16, COLUMNS, ROWS, UNWRITTEN, Problem, empty, normal, wid
 import wavedsl as wd
 
 LOG2_E = math.log2(math.e)
-CHOSEN: tuple[dict[str, Any], ...] = ({}, {"stages": 1})
-"""What our products are tried with beside the compiler's own choice."""
+CHOSEN: tuple[dict[str, Any], ...] = ({}, {"stages": 1}, {"direct_to_shared": True, "ping_pong": False})
+"""What our products are tried with beside the compiler's own choice; what a chip cannot do is left out."""
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -191,6 +192,37 @@ def blocks_scaled(target: str, dtype: wd.DType) -> Problem:
     )  # fmt: skip
 
 
+def microscaled(target: str, dtype: wd.DType) -> Problem:
+    m, n, k = 2048, COLUMNS, 4096 if dtype.packed else 2048
+    random = np.random.default_rng(0)
+    a, b = (random.integers(0, 1 << dtype.bits, x, dtype=np.uint8) for x in ((m, k), (n, k)))
+    sa, sb = (random.integers(120, 135, (x, k // 32), dtype=np.uint8) for x in (m, n))
+    number = ml_dtypes.float4_e2m1fn if dtype.packed else dtype.storage
+    if not dtype.packed:
+        a, b = (np.where(x & 0x7F < 0x60, x, 0x3C).astype(np.uint8) for x in (a, b))  # finite, at most 60
+    c = empty(m, n)
+
+    def want() -> np.ndarray:
+        """Products of small whole multiples, exact in f32; sums are rounded."""
+        left, right = (
+            wide(x.view(number)) * np.ldexp(np.float32(1), np.repeat(s.astype(np.int32) - 127, 32, 1))
+            for x, s in ((a, sa), (b, sb))
+        )
+        return left @ right.T
+
+    data = [(x[:, 1::2] << 4 | x[:, ::2]) if dtype.packed else x.view(number) for x in (a, b)]
+    powers = [x.view(wd.f8e8m0.storage) for x in (sa, sb)]
+    given = [data[0], powers[0], data[1], powers[1], c]
+    tile, waves, grid = (128, 128, 256 if dtype.packed else 128), ((64, 32), (64, 64)), (m // 128, n // 128)
+    problem, other = (
+        product(lambda config, x=x: models.microscaled(dtype, config, x), tile, waves, given, [(c, want)], grid)
+        for x in ((), (wd.GLOBAL,))
+    )
+    more = {"": other.kernel, **other.others_of_ours}
+    problem.others_of_ours |= {f"{x} scales from memory".strip(): kernel for x, kernel in more.items()}
+    return problem
+
+
 def eight_bits(target: str) -> Problem:
     m, n, k = 2048, COLUMNS, 1024
     a, scale, c = normal(0, m, k), normal(1, n), empty(m, n)
@@ -346,6 +378,8 @@ def cases(fp8: Mapping[str, wd.DType]) -> dict[str, Callable[[str], Problem]]:
         "gemm fp8 scaled": lambda t: scaled(t, fp8[t]),
         "gemm i8 scaled": lambda t: scaled(t, wd.i8),
         "gemm fp8 block scaled": lambda t: blocks_scaled(t, fp8[t]),
+        "gemm mxfp8": lambda t: microscaled(t, wd.f8e4m3),
+        "gemm mxfp4": lambda t: microscaled(t, wd.f4e2m1),
         "gemm bf16 i8 weights": eight_bits,
         "gemm int4 groups": four_bits,
         "gemm gate and up": gate_and_up,

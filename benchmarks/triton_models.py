@@ -184,6 +184,31 @@ def groups_of_four_bits(
 
 
 @triton.jit
+def microscaled(
+    a, sa, b, sb, c, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PER: tl.constexpr,
+):  # fmt: skip
+    """Operands [M, K] and [N, K], `PER` elements to a byte, with a power of two for every 32 of K."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK // PER)
+    blocks = tl.arange(0, BK // 32)
+    left = a + rows[:, None] * (K // PER) + inner[None, :]
+    right = b + columns[None, :] * (K // PER) + inner[:, None]
+    powers = sa + rows[:, None] * (K // 32) + blocks[None, :]
+    others = sb + columns[:, None] * (K // 32) + blocks[None, :]
+    kind: tl.constexpr = "e2m1" if PER == 2 else "e4m3"
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, K, BK):
+        acc = tl.dot_scaled(tl.load(left), tl.load(powers), kind, tl.load(right), tl.load(others), kind, acc)
+        left += BK // PER
+        right += BK // PER
+        powers += BK // 32
+        others += BK // 32
+    tl.store(c + rows[:, None] * N + columns[None, :], acc.to(c.dtype.element_ty))
+
+
+@triton.jit
 def gate_and_up(
     x, gate, up, h, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):
@@ -386,6 +411,11 @@ def kernels(target: str, fp8: str, columns: int) -> list[Row]:
         ("gemm i8 scaled", scaled_gemm, {**pointers("a b", "i8"), **scaled}, {**deep, "WHOLE": True}, PRODUCT),
         ("gemm fp8 block scaled", blocks_scaled,
          {**pointers("a b", fp8), **pointers("sa sb", "fp32"), **pointers("c", "bf16")}, {**deep, "M": 2048}, PRODUCT),
+        *((f"gemm mxfp{bits}", microscaled,
+           {**pointers("a", kind), **pointers("sa", "u8"), **pointers("b", kind), **pointers("sb", "u8"),
+            **pointers("c", "bf16")},
+           {**deep, "K": 2048 * 8 // bits, "BK": 128 * 8 // bits, "PER": 8 // bits}, PRODUCT)
+          for bits, kind in ((8, fp8), (4, "u8")) if target == "gfx950"),
         ("gemm bf16 i8 weights", eight_bits,
          {**pointers("a", "bf16"), **pointers("q", "i8"), **pointers("scale c", "bf16")}, tile, PRODUCT),
         ("gemm int4 groups", groups_of_four_bits,

@@ -15,6 +15,7 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
@@ -93,6 +94,7 @@ class Attempts:
                     return self._cut(plan)
                 except ConstraintError:
                     continue
+            _name_uncut(plan.graph, refused)
             raise
 
     def _cut(self, plan: Plan) -> tuple[Plan, Kernel]:
@@ -141,6 +143,17 @@ class Attempts:
             if lack <= 0:
                 break
         return plan, kernel
+
+
+def _name_uncut(graph: Graph, refused: ConstraintError) -> None:
+    """Adds to the help of a tile that is too large which of its dimensions no constraint cuts."""
+    cut = {str(c.dim) for c in graph.constraints if isinstance(c, (WorkgroupConstraint, TilingConstraint))}
+    whole = [d for d in refused.tile if d not in cut and d.isidentifier()]
+    if whole:
+        refused.hint = (
+            f"no constraint cuts {whole[0]}, so a workgroup holds all of it: wd.WorkgroupConstraint({whole[0]}, 64, "
+            f"<axis>), or wd.TilingConstraint({whole[0]}, 64) and a loop over it; else {refused.hint}"
+        )
 
 
 def crowding(plan: Plan, kernel: Kernel) -> float:

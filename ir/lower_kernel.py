@@ -17,7 +17,7 @@ from typing import Any
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import Partition
-from wavedsl.ir.dataflow.graph import Graph, Region
+from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Region
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
@@ -28,6 +28,7 @@ from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.lower.workgroup_tiles import set_coordinates
 from wavedsl.ir.regions.decisions import decisions
 from wavedsl.ir.regions.emit_loop import emit_straight
+from wavedsl.ir.regions.first_tiles import ask_for_first_loads
 from wavedsl.ir.regions.late_fetches import late_fetches
 from wavedsl.ir.regions.lower_regions import region_steps, ring_depths
 from wavedsl.ir.regions.over_tiles import behind_tiles
@@ -67,6 +68,8 @@ def lower(
     return _run(low)
 
 
+TWO_PLACES = 2048
+"""Bytes of what waves leave each other up to which there are two places for it."""
 MOST_CACHE_STRIDE = 8192
 """The largest stride of the cache swizzle that published compilers use; the field has 14 bits."""
 
@@ -91,6 +94,8 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 def _run(low: Lowering) -> Kernel:
     converted, reduced, reducing = scratch_bytes(low)
+    if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
+        low.reduced_apart, reduced = reduced, 2 * reduced
     low.reduced_at = low.scratch + converted
     low.scratch_share = converted // low.partition.waves // 16 * 16
     over = behind_tiles(low, reducing)
@@ -117,6 +122,7 @@ def _run(low: Lowering) -> Kernel:
         if strategy.bulk:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
+            ask_for_first_loads(low)
             begin(low)
             low.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)

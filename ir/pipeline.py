@@ -27,6 +27,7 @@
     order     where registers lack, values are computed as they are asked for                  kernel/element_order.py
     sink      conditions move down to their readers                                                     kernel/sink.py
     barriers  those that no two accesses to shared memory need                             kernel/needless_barriers.py
+    fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -58,6 +59,7 @@ from wavedsl.ir.kernel.passes import (
     DEAD_STORES,
     INTO_BRANCHES,
     MERGE_CARRIED,
+    NARROW_FENCES,
     NEEDLESS_BARRIERS,
     ORDER_ELEMENTS,
     PAIR_FLOATS,
@@ -103,7 +105,7 @@ def build_kernel(
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
         DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES,
-        ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS,
+        ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

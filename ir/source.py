@@ -29,6 +29,9 @@ def is_ours(frame: FrameType) -> bool:
     return name == _PACKAGE or (name.startswith(_PACKAGE + ".") and name != _DEMO)
 
 
+_ENDS = 16
+"""Call sites that are kept at either end of a long chain."""
+
 _LIBRARIES = ("sympy", "numpy", "mpmath", "ml_dtypes", "networkx")
 """What users' expressions call into: an error raised there is shown where the user called it."""
 
@@ -62,6 +65,8 @@ def here(*, calls: bool = True) -> Loc | None:
         frame = frame.f_back
     if frame is None:  # nothing of ours called it: the rest of the program is no call site of interest
         return locate(*chain[0])
+    if len(chain) > 2 * _ENDS:  # a helper that calls itself: each operation's chain would be as long
+        chain[_ENDS:-_ENDS] = []
     found: Loc | None = None
     for code, lasti, lineno in reversed(chain):
         found = locate(code, lasti, lineno, found)

@@ -118,6 +118,12 @@ def dim_name(dim: Any) -> str:
     return dim.name if type(dim) is sympy.Symbol else str(dim)
 
 
+@lru_cache(maxsize=1024)
+def free_names(expr: Any) -> tuple[str, ...]:
+    """Names of the symbols in an expression, in order."""
+    return tuple(sorted(map(dim_name, expr.free_symbols)))
+
+
 def names(dims: Iterable[Any]) -> str:
     """`M, N` for messages and listings."""
     return ", ".join(map(dim_name, dims))

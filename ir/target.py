@@ -157,6 +157,25 @@ class Target:
     """Whether one instruction multiplies an f64 by a power of two, rounded once where that is denormal."""
     casts_saturate: bool = True
     """Whether conversions to 8-bit floats stop at the largest number by themselves."""
+    wave_word: str = "wave"
+    """What its vendor calls a wave."""
+    per_simd: bool = False
+    """Whether `occupancy` counts the waves of one SIMD; else those of the unit."""
+    shuffle_lanes: int = 32
+    """Neighbouring lanes that exchange registers without shared memory."""
+    lockstep: bool = False
+    """Whether shared memory serves the lanes of a wave in the order of its instructions: what one wrote the others
+    read without a barrier."""
+    waves_alternate: bool = False
+    """Whether two waves of a SIMD can take turns at products and copies within a loop (`plan_ping_pong`)."""
+    fences_wait: bool = False
+    """Whether a fence also waits for a wave's own copies to shared memory."""
+    accumulators_apart: bool = False
+    """Whether sums that lack registers move to accumulation registers of their own."""
+    rounds_tf32: bool = False
+    """Whether matrix instructions of tf32 round f32 numbers themselves; else they cut the low bits off."""
+    fma_columns: tuple[int, ...] = (0, 1, 2)
+    """Lane bits along N of a product by multiply-adds. Lanes apart by the others read the same columns."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
     skips_work: bool = False
@@ -212,6 +231,17 @@ class Target:
     def warpgroups_multiply(self, a: DType, b: DType | None = None) -> bool:
         """Whether the chip has an asynchronous matrix instruction, of four warps, for operands of these types."""
         return self.warpgroup is not None and self.warpgroup().multiplies(a, b)
+
+    @property
+    def paired_results(self) -> bool:
+        """Whether a lane's results of a matrix instruction are neighbours along N."""
+        return any(atom.d["N"].startswith("e") for atom in self.mma_atoms if atom.parts == 1)
+
+    def resident_waves(self, registers: int, shared_bytes: int, threads: int) -> int:
+        """Waves that a unit holds at a time, all SIMDs together: of a warpgroup's view, warpgroups (`occupancy` counts
+        warps)."""
+        found = self.occupancy(registers, shared_bytes, threads) * (self.simds if self.per_simd else 1)
+        return found * self.shuffle_lanes // self.wave_size
 
     def cost(self, kind: str, bytes: int = 0) -> Unit:
         """The cost of one access or instruction. Raises KeyError with the kind when the table has no row."""

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.quick_dataclass import dataclass
 
 TOPICS = ("liveness", "regalloc", "offsets")
@@ -49,7 +50,12 @@ def begin(kernel: str, target: str) -> Iterator[None]:
     folder = None
     if where:
         folder = Path(where) / f"{re.sub('[^A-Za-z0-9_.-]', '_', kernel)}.{target}"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(
+                f"WAVEDSL_DUMP={where}: no folder can be made there ({error.strerror})", hint="a folder to write into"
+            ) from error
         for old in (*folder.glob("[0-9][0-9]-*.txt"), *folder.glob("debug-*.txt")):
             old.unlink()
     given = {t.strip() for t in os.environ.get("WAVEDSL_DEBUG", "").split(",") if t.strip()}

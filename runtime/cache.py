@@ -65,7 +65,11 @@ def folder() -> Path:
 def limit() -> int:
     """Bytes that the cache may take: WAVEDSL_CACHE_BYTES, else 1 GiB. 0 turns it off."""
     given = os.environ.get("WAVEDSL_CACHE_BYTES", "")
-    return int(given) if given.isdecimal() else DEFAULT_LIMIT
+    if given and not given.isdecimal():
+        said = f"WAVEDSL_CACHE_BYTES={given} is no whole number of bytes: the cache takes up to {DEFAULT_LIMIT}"
+        warnings.warn(said, CacheWarning, stacklevel=2)
+        return DEFAULT_LIMIT
+    return int(given) if given else DEFAULT_LIMIT
 
 
 def part_hashes(parts: Mapping[str, str]) -> dict[str, str]:

@@ -173,7 +173,11 @@ def default() -> Device:
     """WAVEDSL_DEVICE if set, else the first GPU, else the emulator of gfx942."""
     name = os.environ.get("WAVEDSL_DEVICE")
     if name:
-        return parse(name)
+        try:
+            return parse(name)
+        except (LaunchError, ConstraintError) as error:
+            error.message = f"WAVEDSL_DEVICE={name}: {error.message}"
+            raise
     found = gpus()
     return found[0] if found else Device("emulator", 0, DEFAULT_EMULATED)
 

@@ -27,13 +27,17 @@ from wavedsl.tracer.proxy import Array, Value
 from wavedsl.tracer.view import View, window
 
 
-def _argument(b: Builder, mem: Any, op: str) -> Argument:
-    """The array argument that `read`, `write` and atomics name."""
+def _argument(b: Builder, mem: Any, op: str, value: Any = None) -> Argument:
+    """The array argument that `read`, `write` and atomics name; `value`: what stands in front of it."""
     if isinstance(mem, Array):
         if mem.builder is not b:
             raise TraceError(f"{op}: an array argument of another kernel", here(), hint="pass it as an argument")
         return mem.argument
     what, _ = describe(mem)
+    if isinstance(value, Array):
+        raise TraceError(
+            f"{op}: the value comes first, then the array", here(), hint=f"wd.{op}(value, {value.argument.name})"
+        )
     arrays = names(a.name for a in b.graph.arguments if a.kind == "memory")
     if isinstance(mem, Value):
         what = f"a value ([{names(mem.dims)}] {mem.dtype})"
@@ -159,11 +163,7 @@ def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: An
 
 
 def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
-    if isinstance(value, Array) and not isinstance(mem, Array):
-        raise TraceError(
-            "write: the value comes first, then the array", here(), hint=f"wd.write(value, {value.argument.name})"
-        )
-    argument = _argument(b, mem, "write")
+    argument = _argument(b, mem, "write", value)
     node = b.node_of(value, "write")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "write"), argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
@@ -180,7 +180,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
 
 
 def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
-    argument = _argument(b, mem, op)
+    argument = _argument(b, mem, op, values[-1])
     nodes = [
         b.node_of(v, op) if not isinstance(v, NUMBERS) else b.number(v, argument.dtype, op, here()) for v in values
     ]

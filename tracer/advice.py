@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
+from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.symbols import names
+
+_OWN = ("softmax", "flip", "cumprod", "prod")
+"""Functions of the language that are made of others."""
 
 
 def _span(loc: Loc | None) -> tuple[str, str]:
@@ -44,6 +49,47 @@ def for_truth(loc: Loc | None, single: bool) -> str:
     return "choose per element: wd.where(condition, x, y)"
 
 
+def for_iteration(loc: Loc | None, dims: Sequence[Any]) -> str:
+    """Help where Python wanted to go through a value's elements; `dims`: the value's."""
+    along = dims[-1] if dims else "N"
+    builtin = re.search(r"(?<![.\w])(sum|max|min|any|all|sorted)\(", _span(loc)[1])
+    if builtin:
+        return f"wd.{'sort' if builtin[1] == 'sorted' else builtin[1]}(x, dim={along})"
+    return "loop over a dimension with @wd.iterate(dim, init_args=[…])"
+
+
+def for_function(loc: Loc | None) -> str:
+    """Help where a function of NumPy's, math's or another library's got a value: its name here."""
+    _, part = _span(loc)
+    if part.endswith("]") and "[" in part:
+        return "pass the array as an argument and read it: wd.read(a, mapping=wd.IndexMapping(…)) gathers"
+    name = re.search(r"(?<![.\w])(?:np|numpy|math|torch|cp|jnp|F)\.(\w+)\(", part)
+    if name and name[1] in ROWS:
+        return f"wd.{ROWS[name[1]].signature}"
+    if name and name[1] in _OWN:
+        return f"wd.{name[1]}(x, dim=N)"
+    if name and name[1] in _ELSEWHERE:
+        return _ELSEWHERE[name[1]]
+    return "use the functions of wavedsl, for example wd.exp(x)"
+
+
+def for_method(name: str) -> str:
+    """Help for a method that values do not have."""
+    return _ELSEWHERE.get(name, "it has dims and dtype, Python's operators, and the functions of wavedsl")
+
+
+def for_element(name: str, dims: Sequence[Any], place: Any = None, own: Sequence[Any] = ()) -> str:
+    """Help where an array was indexed by a value that has dimensions. `place`: the dimension whose own index it is,
+    if that is all that it is; `own`: the array's dimensions."""
+    if place is not None and list(own) == [place]:
+        return f"wd.read({name}) has the elements at wd.index({place}), and wd.write(value, {name}) stores there"
+    listed = f"({names(dims)}{',' * (len(dims) == 1)})"
+    along = own[0] if own else "N"
+    return (
+        f"gather with wd.read({name}, mapping=wd.IndexMapping({listed}, {{{along}: i}})), scatter with wd.write and one"
+    )
+
+
 def for_whole_number(loc: Loc | None) -> str:
     """Help where Python wanted a whole number (`range`, the place in a list) and got a value."""
     if re.search(r"(?<![.\w])range\(", _span(loc)[1]):
@@ -60,9 +106,14 @@ _PHRASES = (
     (r"'(Symbol|Mul|Add|Pow)' object is not iterable",
      "loop over the tiles of a dimension with @wd.iterate(K, init_args=[…])"),
     (r"Cannot convert (expression|symbols) to|argument 0 of type (Symbol|Mul|Add|Pow)",
-     "a symbol has its value when the kernel is compiled: instead of math's functions write x * N**-0.5, x / (N - 1)"),
+     "a symbol has its value when the kernel is compiled: it is a number as it stands, x + N, and instead of math's "
+     "functions there are x * N**-0.5, x / (N - 1)"),
     (r"cannot determine truth value",
-     "a symbol has its value when the kernel is compiled: wd.where(wd.index(M) < K, x, y)"),
+     "a symbol has its value when the kernel is compiled: make the kernel in a function that takes a Python number, "
+     "or choose while it runs, wd.where(wd.index(M) < K, x, y)"),
+    (r"local variable '\w+' (referenced before assignment|where it is not associated)",
+     "a function that assigns a name has a variable of its own of that name: values come in as parameters, "
+     "@wd.iterate(K, init_args=[x]) above def loop(x), and go out by return"),
     (r"'DType' object is not callable", "numbers take the dtype of their partner; wd.cast(x, wd.f32) casts a value"),
     (r"'ScalarType' object is not callable",
      "a number needs no type: write 1.0; wd.Register[wd.f32](1.0) is a value of it"),
@@ -73,7 +124,6 @@ _PHRASES = (
     (r"format string passed to Value|unsupported format", "wd.device_print(text, x) prints while the kernel runs"),
     (r"'function' object (is not iterable|does not support the context manager)",
      "decorate a function: @wd.iterate(K, init_args=[…])"),
-    (r"does not support ufuncs", "use the functions of wavedsl instead of NumPy's: wd.exp(x)"),
 )  # fmt: skip
 
 
@@ -107,6 +157,8 @@ _ELSEWHERE = {
     "clip": "wd.clamp(x, low, high)", "umulhi": "wd.mulhi(x, y) of u32", "popc": "wd.popcount(x)",
     "ffs": "wd.where(x != 0, wd.ctz(x) + 1, 0)", "brev": "wd.bit_reverse(x)", "byte_perm": "wd.permute_bytes(x, y, s)",
     "logical_and": "x & y", "logical_or": "x | y", "logical_not": "~x",
+    "next_power_of_2": "nothing: tiles are what they are, and what does not divide is padded inside",
+    "heuristics": "subs={BM: 64}, or @wd.autotune()", "language": "import wavedsl as wd: it is all in one module",
     "xor_sum": "wd.reduce(x, lambda a, b: a ^ b, 0, dim=N)",
     "associative_scan": "wd.scan(x, function, identity, dim=N)", "histogram": "wd.atomic_add with a mapping",
     "gather": "wd.shuffle(x, index, dim=N)", "view": "wd.reshape(x, M, N)", "ravel": "wd.reshape(x, N)",
@@ -163,11 +215,16 @@ def for_index(loc: Loc | None, dims: Sequence[Any]) -> str:
     return "read other elements with wd.read(mem, mapping=wd.IndexMapping(…))"
 
 
-def for_exception(text: str, frame: FrameType | None) -> str:
+def for_exception(text: str, frame: FrameType | None, loc: Loc | None = None) -> str:
     """Help for a TypeError of Python's in the user's code: what to write instead, or how the function is called."""
+    chosen = re.search(r"(?<![.\w])(max|min)\(", _span(loc)[1])
+    if chosen and "determine truth value" in text:
+        return f"wd.{chosen[1]}imum(N, 3), an i32 of symbols, or of values"
     for phrase, advice in _PHRASES:
         if re.search(phrase, text):
             return advice
+    if re.search(r"does not support ufuncs", text):
+        return for_function(loc)
     masked = re.match(r"(?:\w+\.)*(read|write)\(\) got an unexpected keyword argument '(mask|other)'", text)
     if masked:
         return _MASKED[masked[1]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import sympy
 from wavedsl.ir.dtypes import ALL, DType
@@ -112,12 +112,25 @@ def _dims(items: tuple[Any, ...], owner: str) -> tuple[Any, ...]:
     return dims
 
 
+def _called(cls: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """`Memory(M, wd.f32)`: brackets were meant."""
+    example = {"Memory": "M, N, wd.f32", "Register": "M, N, wd.f32", "Scalar": "wd.f32"}[cls.__name__]
+    tail = {"Register": "(0.0)", "Scalar": " annotates an argument; a number stands for itself: x * 2.0"}
+    raise TraceError(
+        f"{cls.__name__} takes brackets, not a call",
+        here(calls=False),
+        hint=f"wd.{cls.__name__}[{example}]{tail.get(cls.__name__, '')}",
+    )
+
+
 class Memory:
     """`Memory[M, K, f16]`: an array argument, outermost dimension first.
 
     An address space before the dtype (`wd.SHARED`, `wd.GLOBAL`, or a symbol bound to one) says how its tiles travel;
     without one the compiler decides. Raises TraceError where the brackets hold something else.
     """
+
+    __new__ = _called
 
     def __class_getitem__(cls, items: Any) -> MemoryType:
         dims, dtype = _split(items, "Memory")
@@ -126,13 +139,17 @@ class Memory:
             dims, space = dims[:-1], dims[-1]
         if not dims:
             raise TraceError(
-                "Memory[…] has no dimension", here(calls=False), hint="a single number is a wd.Scalar[wd.f32]"
+                "Memory[…] has no dimension", here(calls=False),
+                hint="a number that is passed in is a wd.Scalar[wd.f32]; a result of one number is an array of one "
+                "element: out: wd.Memory[1, wd.f32], wd.write(x, out[0])",
             )
         return MemoryType(_dims(dims, "Memory"), dtype, space)
 
 
 class Register:
     """`Register[M, N, f32]`: a value held in registers; `Register[M, N, f32](0.0)` makes one, equal everywhere."""
+
+    __new__ = _called
 
     def __class_getitem__(cls, items: Any) -> RegisterType:
         dims, dtype = _split(items, "Register")
@@ -141,6 +158,8 @@ class Register:
 
 class Scalar:
     """`Scalar[f32]`: a scalar argument, passed by value at launch."""
+
+    __new__ = _called
 
     def __class_getitem__(cls, items: Any) -> ScalarType:
         dims, dtype = _split(items, "Scalar")
@@ -221,8 +240,9 @@ def resolve(annotation: Any, code: CodeType, name: str, namespace: Callable[[], 
         except Exception as error:
             raise TraceError(f"annotation of {name}: {error}", parameter(code, name)) from error
     if annotation is not None and not isinstance(annotation, Annotation):
+        bare = annotation in (Memory, Register, Scalar)
         raise TraceError(
-            f"annotation of {name} is {annotation!r}",
+            f"annotation of {name} is {f'wd.{annotation.__name__} without brackets' if bare else repr(annotation)}",
             parameter(code, name),
             hint=(_PLAIN.get(annotation) if isinstance(annotation, type) else None)
             or "annotate with wd.Memory[...], wd.Scalar[...] or, in a loop, wd.Register[...]",

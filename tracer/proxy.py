@@ -53,9 +53,7 @@ class Value:
         self._refuse("has no truth value while tracing", advice.for_truth(here(), not self.dims))
 
     def __iter__(self) -> NoReturn:
-        self._refuse(
-            "cannot be iterated over or unpacked", "loop over a dimension with @wd.iterate(dim, init_args=[…])"
-        )
+        self._refuse("cannot be iterated over or unpacked", advice.for_iteration(here(), self.dims))
 
     def __len__(self) -> NoReturn:
         self._refuse("has no len()", "its extent along M is the symbol M")
@@ -128,7 +126,7 @@ class Value:
         self._refuse("has no @", "wd.mma(x, y) contracts the dimensions that both have")
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._refuse("is not a NumPy array", "use the functions of wavedsl, for example wd.exp(x)")
+        self._refuse("is not a NumPy array", advice.for_function(here()))
 
     def _sympy_(self) -> NoReturn:
         """Symbols give way to this class: `M * value` becomes `value.__rmul__(M)`."""
@@ -137,13 +135,15 @@ class Value:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        known = {"shape": "dims", "ndim": "dims", "astype": "cast", "to": "cast", "T": "permute", "size": "dims"}
-        if name in ROWS:
+        known = {"shape": "dims", "ndim": "dims", "astype": "cast", "to": "cast", "size": "dims"}
+        if name in ("T", "mT", "transpose", "trans", "t"):
+            hint = "nothing to do: dimensions have names, and wd.write and wd.mma go by them"
+        elif name in ROWS:
             hint = f"wd.{name}(x, …) is a function"
         elif name in known:
             hint = f"see x.{known[name]}" if known[name] == "dims" else f"wd.{known[name]}(x, …)"
         else:
-            hint = "it has dims and dtype, Python's operators, and the functions of wavedsl"
+            hint = advice.for_method(name)
         raise TraceError(f"a traced value has no attribute {name}", here(), hint=hint)
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
@@ -217,6 +217,14 @@ class Array:
             hint=f"read it first: wd.read({a.name}); store with wd.write(value, {a.name})",
         )
 
+    def __setitem__(self, key: Any, item: Any) -> NoReturn:
+        a = self.argument
+        raise TraceError(
+            f"{a.name}[…] = … assigns to an array argument ([{names(a.dims)}] {a.dtype})", here(),
+            hint=f"wd.write(value, {a.name}) stores; wd.write(value, {a.name}[2:, :]) into a part, "
+            "mapping=wd.IndexMapping(…) at other places",
+        )  # fmt: skip
+
     def __getitem__(self, key: Any) -> Any:
         """A part of the array, for `read` and `write`: slices, whole numbers, expressions, traced integers."""
         from wavedsl.tracer.view import part
@@ -235,7 +243,7 @@ class Array:
 
 
 for _method in (
-    *OPERATORS, "__bool__", "__iter__", "__len__", "__setitem__", "__float__", "__int__", "__index__",
+    *OPERATORS, "__bool__", "__iter__", "__len__", "__float__", "__int__", "__index__",
     "__contains__", "__matmul__", "__rmatmul__", "__array__", "__call__",
 ):  # fmt: skip
     setattr(Array, _method, Array._refuse)

@@ -13,6 +13,7 @@ from wavedsl.ir.source import definition, parameter
 from wavedsl.ir.symbols import AddressSpace
 from wavedsl.tracer.annotations import MemoryType, Namespace
 from wavedsl.tracer.builder import CURRENT, Builder
+from wavedsl.tracer.lost_results import refuse_lost_results
 from wavedsl.tracer.operands import describe
 from wavedsl.tracer.proxy import Array
 from wavedsl.tracer.symbol_tests import refuse_number_tests
@@ -81,6 +82,7 @@ def trace(
             graph.loc,
             hint="a kernel returns nothing: write results into its array arguments with wd.write(value, c)",
         )
+    refuse_lost_results(graph, code)
     declared = {s for _, a in parameters if isinstance(a, MemoryType) for x in a.items for s in x.free_symbols}
     graph.named = frozenset({*declared, *_all_symbols(arguments, constraints, {}, ()), *builder.named})
     return graph

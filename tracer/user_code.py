@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import CodeType, ModuleType
 from typing import Any
 
 from wavedsl.ir.errors import TraceError, WaveError
+from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import from_traceback
 from wavedsl.tracer import advice
 from wavedsl.tracer.annotations import suggest
@@ -20,6 +22,14 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         if error.location is None:
             error.location = from_traceback(error.__traceback__)[0]
         raise
+    except RecursionError as error:
+        loc, _ = from_traceback(error.__traceback__)
+        raise TraceError(
+            "functions call each other without an end while the kernel is traced",
+            _first_turn(loc),
+            hint="Python's recursion ends by numbers that are known then; what ends by a value is "
+            "wd.while_loop(condition, body, init_args)",
+        ) from error
     except (NameError, TypeError, AttributeError) as error:
         loc, ours = from_traceback(error.__traceback__)
         if loc is None or ours:
@@ -29,8 +39,8 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
         frame = traceback.tb_frame if traceback is not None else None
-        hint = advice.for_exception(text, frame)
-        if isinstance(error, NameError) and error.name:
+        hint = advice.for_exception(text, frame, loc)
+        if type(error) is NameError and error.name:
             space = {**frame.f_globals, **frame.f_locals} if frame is not None else {}
             hint = suggest(error.name, space, f"define {error.name} before it is used")
             text = text.split(". Did you mean")[0]
@@ -38,6 +48,23 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
             name, module = str(error.name), error.obj.__name__
             hint = advice.for_missing(name, module) or suggest(name, dir(error.obj), f"see dir({module})")
         raise TraceError(text, loc, hint=hint) from error
+
+
+def _first_turn(loc: Loc | None) -> Loc | None:
+    """Where functions that call each other without an end come round for the first time: of a chain of call sites, the
+    outermost ones as far as each is another place."""
+    chain = []
+    while loc is not None:
+        chain.append(loc)
+        loc = loc.call_site
+    found: Loc | None = None
+    seen: set[tuple[str, int, int]] = set()
+    for each in reversed(chain):
+        if (each.file, each.line, each.col) in seen:
+            break
+        seen.add((each.file, each.line, each.col))
+        found = replace(each, call_site=found)
+    return found
 
 
 def parameter_at(code: CodeType, position: int) -> str:

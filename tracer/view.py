@@ -16,6 +16,7 @@ from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise, scale_of
+from wavedsl.tracer import advice
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
 
@@ -60,7 +61,7 @@ def part(array: Array, key: Any) -> View:
     places: dict[Any, Any] = {}
     for d, k in zip(dims, keys):
         if not isinstance(k, slice):
-            places[d] = _bound(array, d, k)
+            places[d] = _coordinate(array, d, k)
             continue
         if k.step is not None and k.step != 1:
             places[d] = _stepped(array, d, k)
@@ -104,13 +105,36 @@ def _divides(d: Any, step: int) -> bool:
     return len(symbols) == 1 and getattr(scale_of(along, symbols[0]), "is_Rational", False)
 
 
+def _coordinate(array: Array, dim: Any, x: Any) -> Any:
+    """One place along a dimension. Symbols of index dimensions are the workgroup's own indices there, `a[H, 3, :]`;
+    others are extents, as everywhere but in a mapping, and what is counted from the end begins at the extent."""
+    place = _bound(array, dim, x)
+    if isinstance(place, Value):
+        return place
+    b = array.builder
+    from_end = not isinstance(x, sympy.Expr) and not place.is_number
+    extents = {s for a in b.graph.arguments for d in a.dims for s in d.free_symbols}.difference(b.index_dims)
+    if from_end or (place.free_symbols.isdisjoint(b.index_dims) and place.free_symbols & extents):
+        return _number(array, place)
+    return place
+
+
+def _number(array: Array, x: Any) -> Value:
+    """An expression over extents as a traced number."""
+    b, loc = array.builder, here()
+    return b.value(b.extent(x, dt.i32, f"{array.argument.name}[…]", loc))
+
+
 def _bound(array: Array, dim: Any, x: Any) -> Any:
     """One end of a slice; negative numbers count from the dimension's end."""
     if isinstance(x, Value):
         if x.dims:
             raise TraceError(
                 f"{array.argument.name}[…]: the subscript has dimensions {names(x.dims)}", here(),
-                hint="gather with wd.read(a, mapping=wd.IndexMapping(…))",
+                hint=advice.for_element(
+                    array.argument.name, x.dims, x.node.attrs["dim"] if x.node.op == "index" else None,
+                    array.argument.dims,
+                ),
             )  # fmt: skip
         return x
     if hasattr(x, "__index__") and not isinstance(x, (bool, sympy.Expr)):
@@ -196,7 +220,8 @@ def window(view: View, op: str) -> IndexMapping:
                     f"{op}: {d} is an index dimension of {argument.name}, of which a value has one element", here(),
                     hint=_places_hint(view),
                 )  # fmt: skip
-            indices[d] = d + start
+            own = builder.results(builder.emit("index", (), {"dim": builder.dim(d, op)}))
+            indices[d] = d + start if normalise(start).is_number else own + start
             continue
         named = length is not None and isinstance(length, sympy.Symbol)
         along = length if named else d

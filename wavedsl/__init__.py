@@ -173,12 +173,23 @@ _LAZY = {
 """Public names whose modules are imported on first use."""
 
 
+_MODULES = ("registers", "strategies", "testing")
+"""Public modules that are imported on first use."""
+
+
 def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module 'wavedsl' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"wavedsl.{name}")
+    if module is None:
+        from wavedsl.tracer import advice, builder
+
+        said = f"module 'wavedsl' has no attribute {name!r}"
+        if builder.CURRENT.get() is None and (hint := advice.for_missing(name, "wavedsl")):  # else the tracer says it
+            said += f"; help: {hint}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value

@@ -19,6 +19,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace, Dynamic, evaluate, names, normalise, solve
 from wavedsl.tracer.annotations import MemoryType
 
@@ -56,6 +57,26 @@ class Binding:
     extents: dict[Any, int]
 
 
+_ELSEWHERE = {
+    "num_warps": "the division of tiles over waves is a constraint of @wd.wave: wd.WaveConstraint(M, BM / 4)",
+    "num_stages": "stages are of @wd.wave: schedule=wd.Schedule(stages=3)",
+    "grid": "the grid follows from the constraints",
+    "stream": "a call goes to the current stream of its arrays' package",
+    "subs": "symbols are bound by @wd.wave(…, subs={BN: 64}), or kernel.compile(…, subs=…)",
+    "target": "a call runs on its arrays' device; kernel.compile(…, target=…) gives text for another",
+}
+"""What other languages' launches take → what it is here."""
+
+
+def _instead(key: str, call: str) -> str:
+    """Help for an argument that a kernel does not have."""
+    if key in _ELSEWHERE:
+        return f"{call}; {_ELSEWHERE[key]}"
+    if key.isupper():
+        return f"{call}; a symbol's value is the arrays', or in @wd.wave(…, subs={{{key}: …}})"
+    return call
+
+
 def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict:
     """Arguments by parameter name, as Python would bind them; LaunchError where a call does not fit the signature."""
     declared = ", ".join(p.name for p in parameters)
@@ -69,9 +90,11 @@ def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[An
     known = {p.name for p in parameters}
     for key, value in kwargs.items():
         if key not in known:
-            raise LaunchError(f"{name} has no parameter {key}", hint=f"{name}({declared})")
+            raise LaunchError(
+                f"{name} has no parameter {key}", here(calls=False), hint=_instead(key, f"{name}({declared})")
+            )
         if key in bound:
-            raise LaunchError(f"{name} got two values for {key}", hint=f"{name}({declared})")
+            raise LaunchError(f"{name} got two values for {key}", here(calls=False), hint=f"{name}({declared})")
         bound[key] = value
     missing: list[Parameter] = []
     for p in parameters:
@@ -345,8 +368,21 @@ class _Extents:
                 f"{self.name}: arguments disagree about {dim}: {self.source[dim]} has {before}, "
                 f"{axis} has {axis.elements}",
                 p.loc,
-                hint=f"make both {before} or both {axis.elements} along {dim}",
+                hint=f"make both {before} or both {axis.elements} along {dim}{self._turned(axis)}",
             )
+
+    def _turned(self, axis: _Axis) -> str:
+        """What to say where an array of two dimensions would fit if it lay the other way round."""
+        if len(axis.axes) != 2 or axis.packed:
+            return ""
+        own = f"{axis.parameter.name} with "
+        known = {**self.dims, **{d: n for d, n in self.actual.items() if not self.source[d].startswith(own)}}
+        values = [known.get(d) for d in axis.axes]
+        fits = [v == n for v, n in zip(values, reversed(axis.shape)) if isinstance(v, int)]
+        if not fits or not all(fits):
+            return ""
+        p, turned = axis.parameter, names(reversed(axis.axes))
+        return f", or, where it lies the other way round, declare {p.name}: wd.Memory[{turned}, wd.{p.dtype}]"
 
     def check(self, axis: _Axis) -> None:
         """Raise LaunchError where an axis is not as long as its extent says."""

@@ -7,14 +7,16 @@ status 1, never in a traceback. Kernels are named `path.py:name` or `module:name
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import difflib
 import functools
 import json
 import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,13 @@ from wavedsl.ir.source import from_traceback
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status: 0, 1 for a failure or a finding, 2 for wrong usage, 130 after Ctrl-C."""
-    options = parser().parse_args(arguments)
+    top = parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        top.print_help(sys.stderr)
+        return 2
+    options, unknown = top.parse_known_args(arguments)
+    if unknown:
+        _refuse(options.parser, unknown)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -50,6 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
     print(f"wavedsl {options.command}: {message}", file=sys.stderr)
     return 1
+
+
+def _refuse(command: argparse.ArgumentParser, unknown: Sequence[str]) -> None:
+    """Ends the program as argparse does for arguments that a command does not know, with what may have been meant."""
+    known = [name for action in command._actions for name in action.option_strings]
+    first = unknown[0].partition("=")[0]
+    near = difflib.get_close_matches(first, known, n=1) if first.startswith("-") else []
+    meant = f"did you mean {near[0]}?" if near else ""
+    bindings = [part for text in unknown for part in text.split(",") if re.fullmatch(r"[A-Za-z_]\w*=\w+", part)]
+    if bindings:
+        meant = f"values are separated by commas, without a space: --subs M=64,{','.join(bindings)}"
+    command.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"\n  help: {meant}" if meant else ""))
 
 
 def _as_options(hint: str) -> str:
@@ -87,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
-        added.set_defaults(run=run)
+        added.set_defaults(run=run, parser=added)
         return added
 
     def kernel_command(name: str, run: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
@@ -339,8 +359,20 @@ def _inspect(options: Any) -> int:
     for what in options.what or drawn:
         print(views[what](), end="")
     if options.live_plot:
-        print(registers.plot(compiled(), options.live_plot))
+        with _drawing("--live-plot"):
+            print(registers.plot(compiled(), options.live_plot))
     return 0
+
+
+@contextlib.contextmanager
+def _drawing(option: str) -> Iterator[None]:
+    """A picture's file of a kind that matplotlib does not write is a mistake on the command line."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Format"):
+            raise
+        raise LaunchError(f"{option}: {error}", hint="a name that ends in .svg, .png or .pdf") from error
 
 
 def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
@@ -356,7 +388,8 @@ def _roofline(kernel: Any, subs: dict[Any, Any], options: Any) -> str:
             raise LaunchError(
                 f"{options.measured} has no time of {record.kernel}", hint=f"it has those of {', '.join(seconds)}"
             )
-        plot_roofline(record, options.plot, seconds, points)
+        with _drawing("--plot"):
+            plot_roofline(record, options.plot, seconds, points)
     return f"{record}\n"
 
 
@@ -391,6 +424,8 @@ def _tune(options: Any) -> int:
     from wavedsl.tuning.results import beside
 
     kernel, subs = find(options.kernel), parse_subs(options.subs)
+    if subs:
+        kernel.trace(subs)
     asked = {
         "space": parse_space(options.space), "target": options.target, "product": options.product,
         "budget": options.budget, "limit": options.limit, "keep": options.keep, "workers": options.workers,
@@ -424,10 +459,12 @@ def _cache(options: Any) -> int:
         return 0
     entries = cache.entries()
     if options.action == "why":
-        names = [options.name] if options.name else sorted({entry.name for entry in entries})
-        for name in names:
+        there = sorted({entry.name for entry in entries})
+        for name in [options.name.rpartition(":")[2]] if options.name else there:
             lines = cache.why(name)
-            print("\n".join([f"{name}:", *(f"  {line}" for line in lines)]) if lines else f"{name}: never compiled")
+            near = difflib.get_close_matches(name, there, n=3)
+            never = f"{name}: never compiled" + (f"; there are {', '.join(near)}" if near else "")
+            print("\n".join([f"{name}:", *(f"  {line}" for line in lines)]) if lines else never)
         return 0
     rows = [
         (e.key[:12], e.name, e.target, e.size, time.strftime("%Y-%m-%d %H:%M", time.localtime(e.used))) for e in entries
@@ -474,8 +511,10 @@ def _kernel(
     from wavedsl.find_kernel import find, parse_subs
     from wavedsl.tuning.pins import with_pin
 
-    subs = parse_subs(options.subs)
-    kernel, said = with_pin(find(options.kernel), subs, target, product, needed)
+    found, subs = find(options.kernel), parse_subs(options.subs)
+    if subs:
+        found.trace(subs)  # says which of them the kernel does not use, before what it lacks
+    kernel, said = with_pin(found, subs, target, product, needed)
     if said:
         print(said, file=sys.stderr)
     return kernel, subs

@@ -94,9 +94,8 @@ class CompiledKernel:
         values: dict[str, Any] = dict(zip(names, args))
         for key, value in kwargs.items():
             if key not in names or key in values:
-                raise LaunchError(
-                    f"{self.name}: unexpected argument {key}", self.location, f"it takes {', '.join(names)}"
-                )
+                takes = f"it takes {', '.join(names)}, and emulate checks="
+                raise LaunchError(f"{self.name}: unexpected argument {key}", self.location, takes)
             values[key] = value
         values = {**self.defaults, **values}
         if len(args) > len(names) or len(values) < len(names):
@@ -198,7 +197,7 @@ def _loc_from_json(data: Mapping[str, Any] | None) -> Loc | None:
 
 def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     """The kernel that `to_json` described."""
-    if data.get("format") != 3:
+    if not isinstance(data, dict) or data.get("format") != 3:
         raise LaunchError("not a compiled kernel, or one of another version", hint="save it again with this version")
     from wavedsl.ir import symbols
 
@@ -239,8 +238,13 @@ def load(path: str | Path) -> CompiledKernel:
         )
     try:
         data = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        raise LaunchError(f"cannot read a compiled kernel from {path}: {error}") from error
+    except OSError as error:
+        said = f"load: {path}: {error.strerror or error}"
+        raise LaunchError(said, here(calls=False), "a file that CompiledKernel.save wrote") from error
+    except ValueError as error:
+        raise LaunchError(
+            f"load: {path} is no compiled kernel", here(calls=False), "a file that CompiledKernel.save wrote"
+        ) from error
     return from_json(data)
 
 

@@ -227,7 +227,7 @@ def check_schedule(schedule: Schedule, chip: Target, loc: Loc | None = None) -> 
     supported = {"stages", "swizzle", "split_k", "stream_k", "persistent"}
     supported |= {"specialize", "registers", "cluster", "dependent", "bulk_atomics"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
-    supported |= {"ping_pong"} if chip.vendor == "amd" or chip.warpgroup else set()
+    supported |= {"ping_pong"} if chip.waves_alternate or chip.warpgroup else set()
     supported |= {"prefetch"} if chip.prefetches else set()
     supported |= {"cache_swizzle"} if chip.cache_swizzle else set()
     for name, value in schedule.items():

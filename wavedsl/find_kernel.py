@@ -6,6 +6,7 @@ whose results the graph evaluator can check.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -41,11 +42,13 @@ def find(spec: str) -> Any:
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
     if name not in kernels:
-        listed = ", ".join(kernels) or "none"
+        near = difflib.get_close_matches(name, kernels, n=1)
+        meant = f"did you mean {where}:{near[0]}? " if near else ""
         raise TraceError(
-            f"{where} has no kernel {name!r}" if name else f"{where} has {len(kernels)} kernels",
-            hint=f"name one of its kernels as {where}:NAME (there are: {listed})",
-        )
+            f"{where} has no kernel {name!r}" if name else f"{where} has {len(kernels) or 'no'} kernels",
+            hint=f"{meant}name one of its kernels as {where}:NAME (there are: {', '.join(kernels)})" if kernels
+            else "a kernel is a function under @wd.wave([…]) at the top level of the file",
+        )  # fmt: skip
     return kernels[name]
 
 
@@ -78,7 +81,8 @@ def _load_module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise TraceError(
-                f"there is no module {name}", hint="kernels are named as path.py:name or module:name"
+                f"{name} is no Python file" if Path(name).exists() else f"there is no module {name}",
+                hint="kernels are named as path.py:name or module:name",
             ) from error
         raise
 
@@ -93,7 +97,7 @@ def parse_subs(bindings: Sequence[str]) -> dict[Any, Any]:
         elif equals and name.isidentifier() and value.upper() in AddressSpace.__members__:
             found[symbol(name)] = AddressSpace[value.upper()]
         else:
-            raise LaunchError(f"{text!r} binds no symbol", hint="write NAME=NUMBER, as in --subs M=64,N=64")
+            raise LaunchError(f"{text!r} binds no symbol", hint="write NAME=NUMBER, as in --subs M=64; not below 0")
     return found
 
 
@@ -130,18 +134,23 @@ def make_arguments(kernel: Kernel, subs: Mapping[Any, Any], seed: int, integers:
             out[p.name] = random_scalar(p.dtype, random)
             continue
         dims, _ = p.annotation.resolve(merged)
-        shape = []
-        for dim in dims:
-            extent = evaluate(dim, merged)
-            if not isinstance(extent, int):
-                raise LaunchError(
-                    f"{kernel.name}: the extent {dim} of argument {p.name} has no value",
-                    p.loc,
-                    f"bind it on the command line: --subs {dim}=64",
-                )
-            shape.append(extent)
+        shape = [extent for dim in dims if isinstance(extent := evaluate(dim, merged), int)]
+        if len(shape) < len(dims):
+            raise _without_extents(kernel, merged, p)
         out[p.name] = _empty(p.dtype, shape) if p.name in written else random_array(p.dtype, shape, random, integers)
     return out
+
+
+def _without_extents(kernel: Kernel, subs: Mapping[Any, Any], first: Any) -> LaunchError:
+    """The error of symbols in array extents that have no value; `first`: the first argument that lacks one."""
+    dims = [d for p in kernel.parameters if not isinstance(p.annotation, ScalarType)
+            for d in p.annotation.resolve(subs)[0]]  # fmt: skip
+    free = {s: None for d in dims for s in sorted(d.free_symbols, key=str) if s not in subs}
+    said = f"{', '.join(map(str, free))} {'has' if len(free) == 1 else 'have'} no value"
+    return LaunchError(
+        f"{kernel.name}: {said}", first.loc,
+        f"bind {'it' if len(free) == 1 else 'them'} on the command line: --subs {','.join(f'{s}=64' for s in free)}",
+    )  # fmt: skip
 
 
 def random_scalar(dtype: DType, random: np.random.Generator) -> int | float:

@@ -63,8 +63,11 @@ def wave(
 
     def decorate(function: Callable[..., None]) -> Kernel:
         if not inspect.isfunction(function):
+            method = isinstance(function, (staticmethod, classmethod))
             raise TraceError(
-                f"@wd.wave decorates a function, not {function!r}", loc, hint="def kernel(a: wd.Memory[…]): …"
+                f"@wd.wave decorates a function, not {f'a {type(function).__name__}' if method else repr(function)}",
+                loc,
+                hint="put @staticmethod above @wd.wave(…)" if method else "def kernel(a: wd.Memory[…]): …",
             )
         namespace = Namespace(function, frame)
         return Kernel(
@@ -338,6 +341,13 @@ class Kernel:
 
         return bind_kernel(self, self.bind_arguments(args, kwargs))
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Says where other things are that a compiled kernel has, and how a kernel is run."""
+        said = f"'Kernel' object has no attribute {name!r}"
+        if name in _ELSEWHERE:
+            said += f": {self.__dict__.get('name', 'kernel')}{_ELSEWHERE[name]}"
+        raise AttributeError(said, name=name, obj=self)
+
     def __getitem__(self, grid: Any) -> NoReturn:
         hint = f"{self.name}(…): the grid follows from its constraints"
         raise LaunchError(f"{self.name}: a kernel takes no grid", here(), hint=hint)
@@ -372,6 +382,16 @@ class Kernel:
             self._dispatch = Dispatch()
             self.ways = self._dispatch.ways
         return self._dispatch
+
+
+_COMPILED = (
+    "asm", "binary", "block", "c_header", "emulate", "graph", "grid", "kernel_ir", "params", "resources", "save",
+    "shared_bytes",
+)  # fmt: skip
+_ELSEWHERE = {name: f".compile(…).{name}" for name in _COMPILED} | {
+    "run": "(…) runs it", "warmup": ".precompile(…)", "cache": ".precompile(…) fills the cache",
+}  # fmt: skip
+"""Attributes that somebody looks for on a kernel → where they are."""
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
@@ -426,13 +446,28 @@ def _bucket_text(dim: Any, extent: int, limits: tuple[int, ...] | None) -> str:
     return f"{dim}<={limit}" if limit is not None else f"{dim}>{limits[-1]}"
 
 
+def _missing_annotation(p: inspect.Parameter, first: bool) -> str:
+    """Help where a parameter has no annotation: a method's own object, a flag with a default, or an argument."""
+    if first and p.name in ("self", "cls"):
+        return "a kernel is no method: write @staticmethod above @wd.wave(…), or define it outside of the class"
+    if isinstance(p.default, (bool, str)):
+        return (
+            f"what is known while tracing comes from around the kernel: def make({p.name}): with the kernel in it; "
+            "parameters are arrays and numbers"
+        )
+    return f"for example {p.name}: wd.Memory[M, N, wd.f16] or {p.name}: wd.Scalar[wd.f32]"
+
+
 def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Parameter]:
     code = function.__code__
-    found = []
+    found: list[Parameter] = []
     for p in inspect.signature(function).parameters.values():
         loc = parameter(code, p.name)
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            raise TraceError(f"kernel {function.__name__}: parameter {p}", loc, hint="name every parameter")
+            raise TraceError(
+                f"kernel {function.__name__}: parameter *{p.name} takes any number of arguments", loc,
+                hint="name every parameter; a kernel for another count of arrays is made by a function around it",
+            )  # fmt: skip
         if p.kind is p.KEYWORD_ONLY:
             raise TraceError(
                 f"kernel {function.__name__}: {p.name} can only be passed by name", loc, hint="drop the * before it"
@@ -442,7 +477,7 @@ def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Par
             raise TraceError(
                 f"kernel {function.__name__}: parameter {p.name} has no annotation",
                 loc,
-                hint=f"for example {p.name}: wd.Memory[M, N, wd.f16] or {p.name}: wd.Scalar[wd.f32]",
+                hint=_missing_annotation(p, not found),
             )
         try:
             resolved = resolve(annotation, code, p.name, lambda: namespace)

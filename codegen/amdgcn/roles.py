@@ -72,6 +72,8 @@ SCALAR_LOADS = {
     16: "s_load_dwordx16", 8: "s_load_dwordx8", 4: "s_load_dwordx4", 2: "s_load_dwordx2", 1: "s_load_dword",
 }  # fmt: skip
 """By registers, the widest first."""
+SCALAR_BUFFER_LOADS = {1: "s_buffer_load_dword", 2: "s_buffer_load_dwordx2"}
+"""By registers: what all lanes load from one place of a buffer."""
 LOADS = {
     1: "buffer_load_ubyte", 2: "buffer_load_ushort", 4: "buffer_load_dword", 8: "buffer_load_dwordx2",
     12: "buffer_load_dwordx3", 16: "buffer_load_dwordx4",

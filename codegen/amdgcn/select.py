@@ -28,6 +28,7 @@ from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.fuse import Fusion, needs, plan_fusions
 from wavedsl.codegen.amdgcn.machine import VCC, Block, Inst, Loop, Operand, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
+from wavedsl.codegen.amdgcn.scalar_loads import scalar_loads
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value
 from wavedsl.ir.loc import Loc
@@ -133,6 +134,8 @@ class Selector:
         self.shadow_homes: dict[int, dict[Any, Any]] = {}
         """The scope that a guarded descriptor was made in: outside of it there is none."""
         self.shadow_state: dict[int, tuple[int, int, int]] = {}
+        self.scalar_loads: frozenset[int] = frozenset()
+        """Loads of global memory that the scalar unit makes, by their results' ids."""
         self.guards: dict[int, list[int]] = {}
         """Buffers that are used under a guard, by the guard's value id."""
         self.countdown: dict[int, int] = {}
@@ -554,6 +557,7 @@ def select(kernel: Kernel, chip: str) -> Program:
             users = s.guards.setdefault(op.args[4].id, [])
             if op.args[0].id not in users:
                 users.append(op.args[0].id)
+    s.scalar_loads = scalar_loads(kernel)
     s.fusions, s.absorbed = plan_fusions(kernel, s.uses, s.rows.swaps_halves)
     s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))
     select_entry.begin(s)

@@ -127,9 +127,11 @@ def fence(s: Selector, op: Op) -> None:
         if s.kernel.waves > 1:
             s.emit(r.s_barrier)
         return
-    if release is not None:
+    order = op.attrs.get("order")
+    if release is not None and order != "acquire":
         s.emit(r.named(release[0]), vcc=None, **release[1])
     s.emit(r.s_waitcnt, roles.ALL_ARRIVED)
     if s.kernel.waves > 1:
         s.emit(r.s_barrier)
-    s.emit(r.named(acquire[0]), vcc=None, **acquire[1])
+    if order != "release":
+        s.emit(r.named(acquire[0]), vcc=None, **acquire[1])

@@ -230,11 +230,29 @@ def emit_access(
 def load_global(s: Selector, op: Op) -> None:
     width = op.attrs["bytes"]
     srd = guarded_descriptor(s, op.args[0], op.args[4])
+    if srd is not None and op.results[0].id in s.scalar_loads:
+        at = _scalar_offset(s, op)
+        s.emit(s.rows.named(roles.SCALAR_BUFFER_LOADS[width // 4]), s.result(op, "s"), srd, at)
+        return
     place = global_address(s, op, width)
     if srd is None or place is None:
         _zero(s, op)
         return
     emit_access(s, s.rows.named(roles.LOADS[width]), s.result(op), place, srd, **_hint(s, op))
+
+
+def _scalar_offset(s: Selector, op: Op) -> Operand:
+    """Where a load of the scalar unit begins: one scalar register, all of which the bounds check sees, or a number."""
+    offset, scalar = op.args[1:3]
+    parts = [x for x in (s.scalar(offset), s.scalar(scalar), op.attrs.get("imm", 0)) if x.__class__ is Ref or x]
+    number = sum(x for x in parts if x.__class__ is int)
+    parts = [x for x in parts if x.__class__ is Ref]
+    if not parts:
+        return number if number <= isa.SMEM_OFFSET[1] else s.pooled(signed(number))
+    at = parts[0]
+    for other in (*parts[1:], *([signed(number)] if number else [])):
+        at = s.stemp(s.rows.s_add_u32, at, other)
+    return at
 
 
 def _hint(s: Selector, op: Op) -> dict[str, Any]:

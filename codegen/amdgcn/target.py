@@ -239,6 +239,13 @@ def _target(chip: Chip) -> Target:
         line_bytes=64 if chip.name == "gfx90a" else 128,  # of the vector L1: white papers
         packed_f32=True,
         scalar_registers=True,
+        per_simd=True,
+        shuffle_lanes=WAVE,
+        lockstep=True,
+        waves_alternate=True,
+        fences_wait=True,
+        accumulators_apart=True,
+        rounds_tf32=True,
         scales_by_powers=True,
         casts_saturate=False,
         pairs=frozenset((name, "f16") for name in roles.HALVES),

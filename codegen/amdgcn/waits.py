@@ -161,7 +161,8 @@ def _walk(
                 clock.now = max(clock.now, lgkm[need_lgkm][1])
             if need_vm > 0:
                 clock.turn, oldest = came, need_vm
-                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, FETCH_CLOCKS * waves)
+                stored = queue_of(inst) == "vm"
+                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, FETCH_CLOCKS * waves, stored)
                 clock.turn += (oldest - need_vm + 1) * FETCH_CLOCKS * waves
             if need_lgkm > 0:
                 need_lgkm = _merged(lgkm, need_lgkm, wants, at, clock.now, clock.now, 0)
@@ -201,14 +202,15 @@ def _walk(
 
 
 def _merged(
-    queue: list[tuple[int, int]], need: int, wants: list[int], at: int, now: int, came: int, apart: int
-) -> int:
+    queue: list[tuple[int, int]], need: int, wants: list[int], at: int, now: int, came: int, apart: int,
+    stored: bool = False,
+) -> int:  # fmt: skip
     """The strictest count, at most `need`, that is due by now and spares a later wait of the block. The result that is
     waited for came at `came`, the next ones come `apart` clocks one after the other; those of accesses issued together
-    are due all the same if they are read at once:
-    to wait for them later would gain no more than a wait costs."""
+    are due all the same if they are read at once: to wait for them later would gain no more than a wait costs. Not if
+    what came first is `stored`: the store then is on its way while memory still fetches the rest."""
     at_once = 0
-    for wanted in wants[at : at + SLACK_CLOCKS // ISSUE_CLOCKS]:
+    for wanted in () if stored else wants[at : at + SLACK_CLOCKS // ISSUE_CLOCKS]:
         at_once |= wanted & _PLAIN
     due = need
     while due > 0 and queue[due - 1][1] <= now + SLACK_CLOCKS:

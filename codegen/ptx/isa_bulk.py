@@ -60,7 +60,7 @@ add_row(
 add_row(
     f"cp.async.bulk.prefetch.tensor{_DIM}.L2.global{{.mode:tile}}{_HINT}",
     "map:tensor, policy?:b64",
-    effects="hint",
+    effects="bulk hint",
     ptx=(8, 0),
     doc="bring a box into L2",
     **_BULK,
@@ -112,7 +112,7 @@ add_row(
 add_row(
     f"cp.async.bulk.prefetch.L2.global{_HINT}",
     "src:addr, bytes:u32, policy?:b64",
-    effects="hint",
+    effects="bulk hint",
     ptx=(8, 0),
     doc="bring bytes into L2",
     **_BULK,

@@ -137,6 +137,9 @@ def _bulk_wait(s: Selector, op: Op) -> None:
 
 
 def _wave_barrier(s: Selector, op: Op) -> None:
+    if s.kernel.wave_size == WARP:
+        s.emit(("bar", "warp", "sync"), Imm(-1))
+        return
     s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(s.kernel.wave_size))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.isa import lookup
 from wavedsl.codegen.ptx.machine import Imm, Ins, Mem, Operand, Reg
-from wavedsl.codegen.ptx.mma import MOVES_BY_NAME
+from wavedsl.codegen.ptx.mma import MOVES_BY_NAME, WARP
 from wavedsl.codegen.ptx.select_entry import special
 from wavedsl.codegen.ptx.select_numbers import FULL_WARP, kind_of
 from wavedsl.ir.errors import CompileError
@@ -254,8 +254,12 @@ def _atomic(s: Selector, op: Op, values: Sequence[Value], mask: Any, place: Call
 
 
 def barrier(s: Selector, op: Op) -> None:
-    """All threads meet, or those of the role that the op stands in."""
+    """All threads meet, or those of the role that the op stands in. ptxas keeps a barrier of a workgroup of one warp,
+    and makes nothing of a warp's own where its lanes come together."""
     threads: Any = op.attrs.get("threads")
+    if s.kernel.waves == 1 and s.kernel.wave_size == WARP and not op.attrs.keys() & {"threads", "half"}:
+        s.emit(("bar", "warp", "sync"), Imm(-1))
+        return
     if op.attrs.get("per_wave"):
         s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(threads))
         return
@@ -274,14 +278,15 @@ def barrier_of_wave(s: Selector, first: int) -> Reg:
 
 
 def _fence(s: Selector, op: Op) -> None:
-    """Every thread's own accesses are ordered, then all threads meet, then what they do next comes after. Among the
-    threads that meet, a barrier orders accesses by itself (PTX ISA, `bar`)."""
-    if op.attrs.get("scope") == "workgroup":
-        barrier(s, op)
-        return
-    s.emit(("fence", "acq_rel", "gpu"))
+    """Among the threads that meet, a barrier orders accesses by itself (PTX ISA, `bar`), and order is transitive. So
+    what all have written is released by a fence behind the barrier, in the thread that then tells others; what a thread
+    has learned is acquired by its fence in front of the barrier, for all that come to it."""
+    among_all = "scope" not in op.attrs
+    if among_all and op.attrs.get("order") != "release":
+        s.emit(("fence", "acq_rel", "gpu"))
     barrier(s, op)
-    s.emit(("fence", "acq_rel", "gpu"))
+    if among_all and op.attrs.get("order") != "acquire":
+        s.emit(("fence", "acq_rel", "gpu"))
 
 
 def _any_lane(s: Selector, op: Op) -> None:

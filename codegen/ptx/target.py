@@ -175,7 +175,10 @@ def _target(chip: Chip) -> Target:
     return Target(
         name=chip.name,
         vendor="nvidia",
+        wave_word="warp",
         assembler_schedules=True,
+        shuffle_lanes=WARP,
+        fma_columns=(0, 2, 3),
         wave_size=WARP,
         max_threads=1024,
         max_waves=32,

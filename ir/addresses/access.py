@@ -465,7 +465,7 @@ def below(b: Builder, lane: Any, offset: int, limit: Any) -> Value:
         return b.cmp("slt", b.i32(lane) if isinstance(lane, int) else lane, limit - offset)
     if isinstance(lane, int):
         lane = b.i32(lane)
-    if offset and b.target is not None and b.target.vendor != "amd" and _difference_fits(lane, limit):
+    if offset and b.target is not None and not b.target.scalar_registers and _difference_fits(lane, limit):
         return b.cmp("slt", b.sub(lane, limit), -offset)
     return b.cmp("slt", lane, b.sub(limit, offset) if offset else limit)
 

@@ -47,6 +47,11 @@ def unit_elements(dtype: DType) -> int:
     return 2 if dtype.bits == 4 else 16
 
 
+def unit_bytes(dtype: DType) -> int:
+    """Bytes of one unit."""
+    return unit_elements(dtype) * dtype.bits // 8
+
+
 @dataclass(frozen=True)
 class PackedView:
     """How a read or write sees a packed array. `group` elements of `dim` are one unit."""
@@ -171,7 +176,8 @@ def check_units(info: ArrayInfo, plans: Mapping[str, DimPlan], group: int) -> No
     if dim in info.moved:
         raise ConstraintError(
             f"argument {info.name}: packed {dtype} cannot be read from any element along {dim} on",
-            hint="begin at whole tiles, or move the tile along another dimension",
+            hint=f"begin and end at numbers that are known here, each a multiple of {group}, or move the tile along "
+            "another dimension",
         )
     for size, what in ((plan.tile, "tile"), (plan.wave, "share of a wave")):
         if plan.role != "index" and size % group:

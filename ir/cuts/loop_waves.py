@@ -10,7 +10,7 @@ Out: the wave tiles, or nothing where lines are whole, or where a trip does more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from wavedsl.ir.cuts.register_file import UNHELD
@@ -26,6 +26,17 @@ def waves_along_loops(
 ) -> dict[Any, int]:
     """Tiles of a wave, those of a loop's dimension among them, instead of `waves` along the grid's; empty where they
     stay. `loops`: tiles of loops that waves may share."""
+    lines, rows = lines_and_rows(graph, waves, loops, target)
+    if all(waves[d] >= line for d, line in lines.items()):
+        return {}
+    return divide({d: loops[d] for d in rows}, {**lines, **rows})
+
+
+def lines_and_rows(
+    graph: Graph, columns: Collection[Any], loops: Collection[Any], target: Target
+) -> tuple[dict[Any, int], dict[Any, int]]:
+    """Where a loop only adds up rows: the elements of a cache line of each of `columns`, and of each of `loops` the
+    rows below which waves do not share a tile."""
     lines: dict[Any, int] = {}
     rows: dict[Any, int] = {}
     for node in graph.all_nodes():
@@ -33,15 +44,13 @@ def waves_along_loops(
         if d not in loops or not _only_adds(graph, node.attrs["body"], d):
             continue
         for n in node.attrs["body"].nodes:
-            if n.op != "read" or n.type is None or d not in n.dims or n.dims[-1] not in waves:
+            if n.op != "read" or n.type is None or d not in n.dims or n.dims[-1] not in columns:
                 continue
             column, bytes_each = n.dims[-1], max(n.dtype.bits // 8, 1)
             lines[column] = max(lines.get(column, 0), target.line_bytes // bytes_each)
             # A wave keeps a load of the widest kind for each lane: so many rows of a line each.
             rows[d] = max(rows.get(d, 0), target.wave_size * VECTOR_BYTES // target.line_bytes)
-    if all(waves[d] >= line for d, line in lines.items()):
-        return {}
-    return divide({d: loops[d] for d in rows}, {**lines, **rows})
+    return lines, rows
 
 
 def _only_adds(graph: Graph, body: Region, d: Any) -> bool:
@@ -64,4 +73,4 @@ def _only_adds(graph: Graph, body: Region, d: Any) -> bool:
     return bool(sums) and all(d not in x.dims for x in body.yields)
 
 
-__all__ = ["waves_along_loops"]
+__all__ = ["lines_and_rows", "waves_along_loops"]

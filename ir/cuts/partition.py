@@ -19,7 +19,7 @@ from itertools import islice
 from math import lcm, prod
 from typing import Any
 
-from wavedsl.ir.cuts.loop_waves import waves_along_loops
+from wavedsl.ir.cuts.loop_waves import lines_and_rows, waves_along_loops
 from wavedsl.ir.cuts.product_waves import Share, other_ways
 from wavedsl.ir.cuts.row_waves import LANE_WORDS, check_rows, fewer_rows, share_rows
 from wavedsl.ir.dataflow.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
@@ -268,10 +268,9 @@ def _cut(
     if not matrix and resolved.hardware.waves_per_block is None and widen:
         given = {d for d in tiles.fixed if d not in tiles.picked or resolved.wave(d) is not None}
         kept = {*given, *tiles.together, *derived}
-        widened = share_rows(
-            graph, dims, order, kept, limit, target, {d for d, waits in tiles.picked.items() if waits},
-            words,
-        )
+        last = {d for d, waits in tiles.picked.items() if waits}
+        lines, _ = lines_and_rows(graph, [d for d in order if d not in kept], _adding_loops(tiles, kept), target)
+        widened = share_rows(graph, dims, order, kept, limit, target, last, words, lines)
         bases = {base for base, _ in derived.values()}
         vectors = {d for d in dims if resolved.vector(d) is not None}
         long = fewer_rows(graph, dims, {*kept, *bases, *vectors}, target)
@@ -402,8 +401,7 @@ def _wave_tiles(
     inner = {d: shared[d] for d in shared if d in _contracted(matrix) and d not in multiples and d not in tiles.fixed}
     found = default_waves(shared, multiples, min(wanted, limit), {**tiles.fixed, **inner}, rows, parts)
     if not matrix and not multiples and not tiles.fixed and resolved.hardware.waves_per_block is None:
-        alone = {*tiles.together, *tiles.picked, *tiles.derived, *parts}
-        loops = {d: p.tile for d, p in dims.items() if p.role == "loop" and d not in shared and d not in alone}
+        loops = _adding_loops(tiles, {*shared, *parts})
         other = waves_along_loops(
             graph, found, loops, target,
             lambda more, least: default_waves({**shared, **more}, least, min(wanted, limit), {}, parts=parts),
@@ -415,6 +413,12 @@ def _wave_tiles(
     multiples |= dict.fromkeys(inner, CONTRACTED)
     others = {d: w for d, w in found.items() if d not in inner}
     return default_waves(shared, multiples, min(wanted, limit), {**tiles.fixed, **others}, parts=parts)
+
+
+def _adding_loops(tiles: _Tiles, kept: Collection[Any]) -> dict[Any, int]:
+    """Tiles of loops that waves may share."""
+    alone = {*tiles.together, *tiles.picked, *tiles.derived, *kept}
+    return {d: p.tile for d, p in tiles.dims.items() if p.role == "loop" and d not in alone}
 
 
 def _multiples(

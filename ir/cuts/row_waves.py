@@ -51,12 +51,12 @@ class Widest:
 
 def share_rows(
     graph: Graph, dims: Mapping[Any, DimPlan], order: list[Any], kept: Collection[Any], limit: int, target: Target,
-    last: Collection[Any] = (), most: int = LANE_WORDS,
+    last: Collection[Any] = (), most: int = LANE_WORDS, lines: Mapping[Any, int] | None = None,
 ) -> bool:  # fmt: skip
     """Give `dims` smaller wave tiles, and append to `order` the rows that waves now share; whether there were any.
     `kept`: dimensions that stay as they are; `last`: those to share if no other can be, and only where
     values together are more than a wave's registers. `limit`: waves of a workgroup; `most`: words of a value that a
-    lane may have."""
+    lane may have; `lines`: elements of a cache line of what a loop's rows, which waves may share too, are long by."""
     lanes = target.wave_size
     types = list(_types(graph))
     held = {d for _, t in types for d in t.dims}
@@ -81,6 +81,9 @@ def share_rows(
                 short = []
             apart = [d for d in short if d not in joined]
             free = dict.fromkeys(apart or short, 1) or free
+        # Loops over rows that waves share add up whole lines: half a line each is twice the accesses.
+        whole = {d: n for d, n in free.items() if _half(dims[d]) >= (lines or {}).get(d, 0)}
+        free = whole or free
         if not free:
             break
         excess = {d: _excess(types, dims, lanes, d, most) for d in free}

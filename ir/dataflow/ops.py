@@ -127,17 +127,25 @@ def require_kind(dtype: DType, allowed: str, op: str) -> None:
     if dtype.kind == "bool":
         if "bool" in kinds:
             return
-        raise TraceError(f"{op}: does not compute on i1", hint="cast it first, for example wd.cast(x, wd.i32)")
+        raise TraceError(
+            f"{op}: does not compute on i1", hint="cast it first, wd.cast(x, wd.f32), or choose: wd.where(x, 1.0, 0.0)"
+        )
     if dtype not in ARITHMETIC:
         to = dt.f32 if dtype.is_float else dt.i32
         raise TraceError(
             f"{op}: {dtype} is for storage and matrix instructions only", hint=f"cast it first: wd.cast(x, wd.{to})"
         )
     if dtype.is_float and "float" not in kinds:
-        raise TraceError(f"{op}: needs integers, not {dtype}", hint="cast it first, for example wd.cast(x, wd.i32)")
+        bits = op in ("bitand", "bitor", "bitxor")
+        raise TraceError(
+            f"{op}: needs integers, not {dtype}",
+            hint="cast it first, for example wd.cast(x, wd.i32)"
+            + "; of comparisons, put each into brackets: (x > 0) & (x < 1)" * bits,
+        )
     if dtype.is_int and "int" not in kinds:
         raise TraceError(
-            f"{op}: needs floating point, not {dtype}", hint="cast it first, for example wd.cast(x, wd.f32)"
+            f"{op}: needs floating point, not {dtype}",
+            hint="cast it first, for example wd.cast(x, wd.f32)" + "; x // y rounds down" * (op == "div"),
         )
 
 
@@ -234,10 +242,15 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
             if extra:
                 what.append(f"has {names(extra)} besides")
             hint = f"reduce over {names(extra)} first" if extra else f"wd.broadcast(x, {names(want)}) repeats it"
+            if not t.dims and want == argument.dims:  # a single number
+                zeros = ", ".join("0" for _ in want)
+                hint = f"into one element: wd.{op}(x, {argument.name}[{zeros}]); {hint}"
+            if extra and all(d.is_number for d in extra):
+                hint = "one element of an array, without its dimension: wd.read(a[0])"
             if extra and not missing and values and op.startswith("atomic"):
                 where = f"wd.IndexMapping(({names(t.dims)}), {{{want[0]}: {want[0]}}})" if want else ""
                 hint += f", or say where each element goes: mapping={where}" if where else ""
-            if missing and not extra:
+            if missing and not extra and t.dims:
                 hint += f"; of a batch, one at a time: wd.WorkgroupConstraint({missing[0]}, 1, <axis>)"
             if extra and len(extra) == len(missing):
                 hint = f"if {names(extra)} and {names(missing)} are the same, give them one name; else {hint}"

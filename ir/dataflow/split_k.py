@@ -370,7 +370,7 @@ class _Cut(Edit):
             inputs = (value, part, *((self.number(lacking[i]),) if lacking[i] else ()))
             mapping = Placed(carries[i].dims, (1, *((2,) if lacking[i] else ()), *carries[i].dims))
             self.add("write", inputs, {"memory": name, "mapping": mapping, "elements_per_thread": None})
-        self.add("fence", (), {})
+        self.add("fence", (), {"order": "release"})
         tile = self.number(self.grid)
         at_tile = Placed((), (1,))
         ticket = self.add(
@@ -379,7 +379,7 @@ class _Cut(Edit):
         last = self.add("eq", (ticket, self.whole(self.parts - 1)), {})
         outer = self.region
         inner = self.region = Region(loc=self.loop.loc)
-        self.add("fence", (), {})
+        self.add("fence", (), {"order": "acquire"})
         self.finish(names, lacking, [self.add("result", (sums,), {"position": i}) for i in range(count)], part, after)
         nothing = self.whole(0)
         self.add("write", (nothing, tile), {"memory": "_tickets", "mapping": at_tile, "elements_per_thread": None})

@@ -69,10 +69,9 @@ def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product
     if parts == 1:
         return whole(graph, dims, why)
     try:
-        # On AMD's chips both parts are read as the result is stored, in wider accesses than a matrix instruction's
-        # lanes hold neighbours: by the models 3 % fewer clocks there (128 x 128 on gfx942 and gfx950), but 2 to 6 %
-        # more on NVIDIA's.
-        found = split(graph, dims, parts, target.vendor != "amd", choices.cluster or ())
+        # Where lanes hold no neighbours of a product, both parts are read as the result is stored, in wider accesses:
+        # by the models 3 % fewer clocks there (128 x 128 on gfx942 and gfx950), but 2 to 6 % more on NVIDIA's chips.
+        found = split(graph, dims, parts, target.paired_results, choices.cluster or ())
     except ConstraintError as error:
         if asked is not None:
             error.message = f"Schedule(split_k={asked}): {error.message}"

@@ -305,7 +305,7 @@ class _Stream(Turns):
             coords = (1, *((2,) if there else ()), *self.inside_tile(value.dims))
             attrs = {"memory": f"_sums{i}", "mapping": Placed(value.dims, coords), "elements_per_thread": None}
             self.add("write", (value, slot, *there), attrs)
-        self.add("fence", (), {})
+        self.add("fence", (), {"order": "release"})
         counter = self.node(self.plus(self.times(place, self.workers), shared))
         at_tile = Placed((), (1,))
         ticket = self.add(
@@ -317,7 +317,7 @@ class _Stream(Turns):
         others = self.node(self.minus(latest, earliest))
         last = self.both("eq", ticket, others)
         with self.inside(Region(loc=self.loc)) as inner:
-            self.add("fence", (), {})
+            self.add("fence", (), {"order": "acquire"})
             start = self.node(self.plus(earliest, shared))
             stop = self.plus(start, self.plus(others, 1))
             parts = Region(self.all, loc=self.loc)

@@ -12,22 +12,23 @@ from wavedsl.ir.dataflow.graph import Graph, ValueType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.layouts.layout import Layout
+from wavedsl.ir.symbols import dim_name
 
 _CHECKED: set[tuple[Layout, tuple[tuple[str, int], ...]]] = set()
 
 
 def check_layouts(graph: Graph, partition: Partition, inference: Inference) -> None:
     """Raise CompileError at the node whose layout misses an element of its wave tile or holds one unevenly."""
-    waves = {str(d): p.wave for d, p in partition.dims.items()}
+    waves = {dim_name(d): p.wave for d, p in partition.dims.items()}
     for node in graph.all_nodes():
         if not isinstance(node.type, ValueType) or not node.dims:
             continue
         layout = inference.layouts[node.id]
-        if set(layout.dims) != {str(d) for d in node.dims}:
+        if set(layout.dims) != set(map(dim_name, node.dims)):
             raise CompileError(f"%{node.id} ({node.op}) has dimensions its layout lacks", node.loc)
         shares = {}
         if node.id in inference.spread:
-            shares = {str(inference.spread[node.id].dim): inference.spread[node.id].share}
+            shares = {dim_name(inference.spread[node.id].dim): inference.spread[node.id].share}
         key = (layout, tuple((d, {**waves, **shares}[d]) for d in layout.dims))
         if key in _CHECKED:
             continue

@@ -81,8 +81,8 @@ def mma_options(
         am, an = (atom.n, atom.m) if swap else (atom.m, atom.n)
         if asked and any(asked.get(d, size) % size for d, size in ((m, am), (n, an), (k, atom.k))):
             continue
-        amd = target.vendor == "amd"  # NVIDIA's lanes hold two neighbours along N, and load rows of A by eights
-        if amd and ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
+        # Lanes that hold two neighbours along N load rows of A by eights.
+        if not target.paired_results and ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
             atom = in_runs(atom, bits)
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
         d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
@@ -236,7 +236,7 @@ def fma_atom(dtype: DType, target: Target, wm: int, wn: int, whole_rows: bool = 
     of single words rather stand between steps of half the size (378 us for 389 of 2048^3 on an H200).
     """
     lanes = target.lane_bits
-    along_n = (0, 2, 3) if target.vendor == "nvidia" else (0, 1, 2)
+    along_n = target.fma_columns
     n_lanes = [f"l{i}" for i in along_n]
     m_lanes = [f"l{i}" for i in range(lanes) if i not in along_n]
     m_bits = max(0, min(2, (wm - 1).bit_length() - len(m_lanes)))

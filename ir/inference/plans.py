@@ -61,7 +61,7 @@ def plans(
     registers hold the sums. Raises ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
-    word = "waves" if target.vendor == "amd" else "warps"
+    word = f"{target.wave_word}s"
     resolved = resolve_constraints(graph, dims, max_waves=target.max_waves, wave_word=word)
     lanes = resolved.hardware.threads_per_wave
     products = any(n.op in PRODUCTS for n in graph.all_nodes())

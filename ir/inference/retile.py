@@ -79,7 +79,7 @@ def lighter(
 ) -> Partition | None:  # fmt: skip
     """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`.
     `rows`: reads whose rows are contiguous in memory (`column_pairs`)."""
-    if choices.stages is not None or target.vendor != "amd":  # elsewhere nothing is copied through registers ahead
+    if choices.stages is not None or target.assembler_schedules:  # which holds nothing in registers ahead
         return None
     loops = {str(n.attrs["body"].dim): n for n in graph.all_nodes() if n.op == "iterate"}
     full = set()

@@ -150,7 +150,7 @@ class Builder(Values):
         if imm == 0:
             voff, imm = self.split_address(voff, low, high)
         if split is None:
-            split = self.target is not None and self.target.vendor == "amd"
+            split = self.target is not None and self.target.scalar_registers
         if split:
             voff, uniform = self.split_uniform(voff)
             soff = self.add(soff, uniform)
@@ -165,7 +165,8 @@ class Builder(Values):
     ) -> Value:  # fmt: skip
         """Load `bytes` per lane at voff + soff + imm. Constants of the offsets move to `imm` if it is not given.
 
-        `split` moves uniform parts of voff to soff (default: on AMD targets). Type: b32 words unless given.
+        `split` moves uniform parts of voff to soff (default: where there are scalar
+        registers). Type: b32 words unless given.
         """
         voff, soff, imm = self._global(voff, soff, imm, split)
         t = type or vector(max(bytes // 4, 1))
@@ -293,10 +294,11 @@ class Builder(Values):
         """The wave's issue priority from here on, 0 (as launched) to 3."""
         return self._effect("priority", (), {"level": level})
 
-    def fence(self, scope: str | None = None) -> Op:
+    def fence(self, scope: str | None = None, order: str | None = None) -> Op:
         """A barrier among the same waves as `barrier`, with what they wrote to global memory visible to all workgroups,
-        or to this one (`scope` "workgroup")."""
-        return self._effect("fence", (), {**self.role_barrier, **({} if scope is None else {"scope": scope})})
+        or to this one (`scope` "workgroup"). `order`: "release" where nothing has to be acquired, or "acquire"."""
+        given = {"scope": scope, "order": order}
+        return self._effect("fence", (), {**self.role_barrier, **{k: v for k, v in given.items() if v is not None}})
 
     def mma(self, atom: MmaAtom, a: Value, b: Value, c: Value) -> Value:
         """D = A B + C on fragments of matrix instruction `atom`."""

@@ -333,8 +333,8 @@ class _State:
     def _copy_commit(self, op: Op, active: Array) -> None:
         return None
 
-    _copy_wait = _priority = _copy_commit
-    _fence = _barrier
+    _copy_wait = _priority = _grid_release = _wave_barrier = _copy_commit
+    _fence = _grid_wait = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:
         if (active & mask).any():

@@ -30,9 +30,13 @@ _WORDS = {"pred": 0, "i32": 1, "f32": 1, "b32": 1, "i64": 2, "f64": 2, "b64": 2,
 class Type:
     """`kind` × `n`: a scalar (n = 1) or a tuple of n registers of that kind. Interned: compare with `is`."""
 
-    __slots__ = ("kind", "n")
+    __slots__ = ("is_float", "is_int", "kind", "n", "words")
     kind: str
     n: int
+    is_int: bool
+    is_float: bool
+    words: int
+    """32-bit registers per lane (0 for predicates)."""
     _all: ClassVar[dict[tuple[str, int], Type]] = {}
 
     def __new__(cls, kind: str, n: int = 1) -> Type:
@@ -41,7 +45,8 @@ class Type:
             if kind not in _WORDS or n < 1:
                 raise ValueError(f"no such kernel IR type: {kind} x {n}")
             found = object.__new__(cls)
-            found.kind, found.n = kind, n
+            found.kind, found.n, found.words = kind, n, _WORDS[kind] * n
+            found.is_int, found.is_float = kind in ("i32", "i64"), kind in ("f32", "f64")
             cls._all[kind, n] = found
         return found
 
@@ -52,21 +57,8 @@ class Type:
         return self.kind if self.n == 1 else f"{self.kind}x{self.n}"
 
     @property
-    def words(self) -> int:
-        """32-bit registers per lane (0 for predicates)."""
-        return _WORDS[self.kind] * self.n
-
-    @property
     def element(self) -> Type:
         return Type(self.kind)
-
-    @property
-    def is_int(self) -> bool:
-        return self.kind in ("i32", "i64")
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind in ("f32", "f64")
 
 
 PRED, I32, I64 = Type("pred"), Type("i32"), Type("i64")
@@ -388,7 +380,7 @@ _row("load.shared", "addr:i32", "attr",
 _row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm (`high`: the upper half of a word).", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
 _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`, or with `half` the lower (0) or upper (1) half of them at a barrier that the others pass elsewhere; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
 _row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
-_row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it; with `scope` `workgroup`, among its waves alone.", effects="sync, read global, write global, read shared, write shared")
+_row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it; with `order` `release` or `acquire` the one alone; with `scope` `workgroup`, among its waves alone.", effects="sync, read global, write global, read shared, write shared")
 _row("mma", "a:b32 b:b32 c:any", "third", "D = A B + C on fragments of matrix instruction `atom` (a `Target` MmaAtom); a constant-zero C costs nothing.", uniform="never", attrs="atom")
 _row("mma.scaled", "a:b32 b:b32 c:any sa:b32 sb:b32", "third", "As mma, with a scale for every block of K elements of a row of A and of a column of B: byte `a_byte` of sa and `b_byte` of sb in the lane that the atom names, as f8e8m0.", uniform="never", attrs="atom a_byte b_byte")
 # Asynchronous matrix instructions: they read registers and shared memory until the wait that covers their group
@@ -408,7 +400,7 @@ _row("copy.bulk", "u:map:i64 u:saddr:i32 u:bar:i32 u:to:i32 *u:at:i32", "none", 
 _row("copy.bulk.store", "u:map:i64 u:saddr:i32 mask:p *u:at:i32", "none", "One copy per lane whose mask is set, of one lane of a wave: shared saddr to the box of tensor map `map` at coordinates `at` (innermost first). `adds`: is added to it, each element indivisibly.", effects="read shared, write global")
 _row("bulk.commit", "", "none", "Close the group of this thread's copy.bulk.store since the last.", effects="sync")
 _row("bulk.wait", "", "none", "Wait until at most `pending` of this thread's groups run, or (`reading`) still read shared memory.", effects="sync, read shared, write shared", attrs="pending reading")
-_row("wave.barrier", "", "none", "All threads of this wave arrive; what they did to shared memory before is visible after. Waves have barriers of their own, from number `id` on.", effects="sync, read shared, write shared", attrs="id")
+_row("wave.barrier", "", "none", "All threads of this wave arrive; what they did to shared memory before is visible after. Warpgroups have barriers of their own, from number `id` on.", effects="sync, read shared, write shared", attrs="id")
 _row("turn.take", "", "none", "Wait until the other of two waves gives this one the turn.", effects="sync", attrs="id")
 _row("turn.give", "", "none", "Give the other of two waves the turn. Turns have barriers from number `id` on.", effects="sync", attrs="id")
 _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", uniform="always")

@@ -12,6 +12,7 @@ What holds of every kernel:
 * With a target: immediates, widths of copies, matrix and load atoms, shared memory are the target's.
 * Before shared memory is read, at least one group of asynchronous copies into that buffer has been committed and waited
   for and, with several waves, passed a barrier; no barrier stands where some waves of a workgroup do not come.
+* A launch that may begin before the one in front has ended touches global memory behind its `grid.wait` alone.
 * If asked for, every op has a location.
 
 INVARIANT: shares no code with builder, facts or fold rules.
@@ -22,6 +23,7 @@ from __future__ import annotations
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.kernel_ir import Kernel
 from wavedsl.ir.kernel.verify_copies import check_barriers, check_copies
+from wavedsl.ir.kernel.verify_launch import check_launch
 from wavedsl.ir.kernel.verify_ops import Check, Finding
 from wavedsl.ir.kernel.verify_ranges import Samples
 from wavedsl.ir.target import Target
@@ -52,5 +54,7 @@ def check(kernel: Kernel, target: Target | None = None, *, locations: bool = Fal
     if "copy.async" in state.names:
         check_copies(state)
     check_barriers(state)
+    if "grid.wait" in state.names:
+        check_launch(state)
     Samples(state).run()
     return state.findings

@@ -1,8 +1,9 @@
-"""Removes barriers of the workgroup that order nothing.
+"""Removes barriers of the workgroup, and of a warp, that order nothing.
 
 In: a kernel whose loops are unrolled. Out: the same kernel without the barriers that no two accesses to shared memory
 need: nothing that may have happened since the barrier before it (or since the kernel began) touches bytes that what may
-happen until the next one touches too, one of them writing.
+happen until the next one touches too, one of them writing. A barrier of a warp orders its lanes, as does any that the
+whole warp comes to; waves it does not order, so between those of the workgroup it counts as nothing.
 
 Every exchange between waves begins with a barrier for those who still read what was there before. The first one of a
 kernel has nobody to wait for, nor has one behind a barrier after which only other buffers were touched.
@@ -10,18 +11,25 @@ kernel has nobody to wait for, nor has one behind a barrier after which only oth
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
 Accesses are told apart by the ranges of their addresses (`dead_stores.span`). A wait for asynchronous copies writes
 what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known,
-counts as one that writes everywhere. INVARIANT: a barrier orders shared memory alone
-(`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left.
+counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders shared memory alone
+(`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left. Those of
+warpgroups stay: what one thread of theirs tells a copy engine is behind some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
+from wavedsl.ir.kernel.between import Between
 from wavedsl.ir.kernel.dead_stores import READS, WRITES, span
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op
 
 EVERYWHERE = (0, 1 << 40)
+WARP = 32
+"""Lanes of the longest wave whose own barriers are looked at."""
+ROLE = frozenset(("id", "threads"))
+"""Attributes that say which waves of the workgroup meet."""
 HARMLESS = frozenset(("priority", "copy.commit", "bulk.commit", "matrix.commit"))
 """Operations that are kept in their places and touch no shared memory."""
 Touch = tuple[int, int, bool]
@@ -37,7 +45,7 @@ def remove_needless_barriers(kernel: Kernel) -> int:
     gone = 0
     for op in every:
         if not around.needed(op):
-            around.remove(op)
+            around.between.remove(op)
             gone += 1
     return gone
 
@@ -49,81 +57,48 @@ def needless(kernel: Kernel) -> Iterator[Op]:
 
 
 def _candidates(kernel: Kernel) -> list[Op]:
-    """Barriers that may go: of all waves, where all pass the same ones. (Groups of waves that are a barrier apart count
-    each other's.)"""
+    """Barriers that may go: of a warp, and of all waves of the workgroup or of a role, where all pass the same ones.
+    (Groups of waves that are a barrier apart count each other's.)"""
     every = [op for op in kernel.body.walk() if op.name == "barrier"]
-    return every if all(map(_divides, every)) else []
+    of_all = every if all(op.attrs.keys() <= ROLE for op in every) else []
+    if kernel.wave_size > WARP:
+        return of_all
+    return of_all + [op for op in kernel.body.walk() if op.name == "wave.barrier"]
 
 
-def _divides(op: Op) -> bool:
-    """Whether all waves of the workgroup wait for each other here, and for nothing else."""
-    return op.name == "barrier" and not op.attrs
+def _divides(barrier: Op, op: Op) -> bool:
+    """Whether those who meet at a barrier also meet at an operation: at another barrier of theirs, or at a fence."""
+    if op.name not in ("barrier", "fence"):
+        return False
+    return all(op.attrs.get(key) == barrier.attrs.get(key) for key in ROLE)
+
+
+def _divides_lanes(op: Op) -> bool:
+    """Whether all lanes of a warp wait for each other here, with those of other warps or without."""
+    return op.name in ("barrier", "fence", "wave.barrier")
 
 
 class _Around:
-    """What may happen before and behind an operation, up to the next barriers."""
+    """What may touch shared memory before and behind a barrier, up to the next ones."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
-        self.home: dict[Op, Region] = {}
-        """The region that an operation stands in."""
-        self.place: dict[Op, int] = {}
-        self.owner: dict[Region, Op] = {}
-        self._number(kernel.body)
-        self.touches: dict[Op, tuple[Touch, ...]] = {}
-        copies = (op for op in self.home if op.name == "copy.async")
+        copies = (op for op in kernel.body.walk() if op.name == "copy.async")
         self.copied = tuple({(*(span(kernel, op) or EVERYWHERE), True) for op in copies})
-
-    def _number(self, region: Region) -> None:
-        for i, op in enumerate(region.ops):
-            self.home[op], self.place[op] = region, i
-            for inner in op.regions:
-                self.owner[inner] = op
-                self._number(inner)
-
-    def remove(self, op: Op) -> None:
-        region = self.home[op]
-        del region.ops[self.place[op]]
-        for i, later in enumerate(region.ops[self.place[op] :], self.place[op]):
-            self.place[later] = i
+        self.between = Between(kernel, self._touched)
 
     def needed(self, op: Op) -> bool:
-        before = self._reached(op, -1)
+        divides = partial(_divides, op) if op.name == "barrier" else _divides_lanes
+        before = self.between.reached(op, -1, divides)
         if not before:
             return False
-        return any(_meet(a, b) for b in self._reached(op, 1) for a in before)
-
-    def _reached(self, op: Op, step: int) -> set[Touch]:
-        """What may happen between an operation and the barriers behind it (`step` 1) or before it (-1)."""
-        found: set[Touch] = set()
-        region, at = self.home[op], self.place[op]
-        while True:
-            rest = region.ops[at + 1 :] if step > 0 else reversed(region.ops[:at])
-            if self._along(rest, step, found.add):
-                return found
-            parent = self.owner.get(region)
-            if parent is None:
-                return found
-            if parent.name == "for":  # round the back edge
-                self._along(region.ops[::step], step, found.add)
-            region, at = self.home[parent], self.place[parent]
-
-    def _along(self, ops: Iterator[Op] | list[Op], step: int, add: Callable[[Touch], None]) -> bool:
-        """Hands on what operations touch, up to a barrier; whether there is one. Regions may be passed by."""
-        for op in ops:
-            if _divides(op):
-                return True
-            for inner in op.regions:
-                self._along(inner.ops[::step], step, add)
-            if op not in self.touches:
-                self.touches[op] = self._touched(op)
-            for touch in self.touches[op]:
-                add(touch)
-        return False
+        return any(_meet(a, b) for b in self.between.reached(op, 1, divides) for a in before)
 
     def _touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
-        if op.regions or op.name in HARMLESS or not effects & {READS, WRITES, "sync"}:
+        if op.regions or op.name in HARMLESS or op.name == "fence" or not effects & {READS, WRITES, "sync"}:
+            return ()
+        if op.name == "wave.barrier" and self.kernel.wave_size <= WARP:
             return ()
         if op.name == "copy.wait":
             return self.copied

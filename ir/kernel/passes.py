@@ -24,6 +24,7 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel.kernel_verify import check
 from wavedsl.ir.kernel.merge_carried import merge_carried
+from wavedsl.ir.kernel.narrow_fences import narrow_fences, wide
 from wavedsl.ir.kernel.needless_barriers import needless, remove_needless_barriers
 from wavedsl.ir.kernel.pair_floats import pair_floats
 from wavedsl.ir.kernel.sink import sink_conditions
@@ -171,8 +172,20 @@ def no_dead_stores(kernel: Kernel) -> list[Finding]:
 
 @_check("no-needless-barriers")
 def no_needless_barriers(kernel: Kernel) -> list[Finding]:
-    """Every barrier of the workgroup stands between two accesses to shared memory that need it."""
+    """Every barrier of the workgroup, or of a warp, stands between two accesses to shared memory that need it."""
     return [Finding("no-needless-barriers", f"{describe(op)}: orders nothing", op.loc) for op in needless(kernel)]
+
+
+@_check("no-wide-fences")
+def no_wide_fences(kernel: Kernel) -> list[Finding]:
+    """No fence orders more than another workgroup can tell."""
+    return [
+        Finding("no-wide-fences", f"{describe(op)}: orders more than {attrs}", op.loc) for op, attrs in wide(kernel)
+    ]
+
+
+def _narrow_fences(kernel: Kernel, target: Target | None) -> Kernel | None:
+    return None if narrow_fences(kernel) else kernel
 
 
 def _needless_barriers(kernel: Kernel, target: Target | None) -> Kernel | None:
@@ -219,6 +232,7 @@ ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), break
 SINK_CONDITIONS = Pass(
     "sink_conditions", _moving(sink_conditions), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
+NARROW_FENCES = Pass("narrow_fences", _narrow_fences, gives=frozenset({"no-wide-fences"}))
 NEEDLESS_BARRIERS = Pass(
     "remove_needless_barriers", _needless_barriers, gives=frozenset({"no-needless-barriers"})
 )

@@ -33,12 +33,16 @@ def pressure(kernel: Kernel, target: Target) -> int:
         first[v.id] = last[v.id] = at
         words[v.id] = 0 if scalars and v.uniform else v.type.words
 
-    def use(v: Value, where: int) -> None:
+    def use(v: Value) -> None:
+        if v.id not in parts:
+            last[v.id] = at
+            return
         work = [v]
         while work:
             x = work.pop()
-            last[x.id] = max(last.get(x.id, where), where)
-            work += parts.get(x.id, ())
+            last[x.id] = at
+            if x.id in parts:
+                work += parts[x.id]
 
     def walk(region: Region) -> None:
         nonlocal at
@@ -47,14 +51,14 @@ def pressure(kernel: Kernel, target: Target) -> int:
         for op in region.ops:
             at += 1  # what an op reads may end where what it writes begins
             for v in op.args:
-                use(v, at)
+                use(v)
             if not scalars and op.name in GLOBAL and not op.args[1].uniform:
                 key = tuple(v.id for v in op.args[:3])
                 address = places.get(key)
                 if address is None:
                     address = places[key] = Value(-1 - len(places), I64, False)
                     define(address)
-                use(address, at)
+                use(address)
             used = ends[-1][1] if ends else None
             if used is not None:
                 used += op.args
@@ -68,7 +72,7 @@ def pressure(kernel: Kernel, target: Target) -> int:
                     if op.name == "for":  # the next trip uses again what was made before the loop
                         for v in inside:
                             if first.get(v.id, 0) <= started:
-                                use(v, at)
+                                use(v)
                     if ends:
                         ends[-1][1].extend(v for v in inside if first.get(v.id, 0) <= started)
                     at += 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from math import inf, prod
 from operator import or_
 
@@ -264,11 +264,23 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
     Dense rows; one XOR term; padded pitches and permuted orders; two XOR terms. Rows that are no power of two are cut
     into panels that are.
     """
-    used = [MECHANISMS[name] for name in dict.fromkeys(a.mechanism for a in accesses)]
+    mechanisms = tuple(dict.fromkeys(a.mechanism for a in accesses))
+    dims = tuple(extents.items())
+    orders = _orders(accesses, *dims[-1], elsize) if all(MECHANISMS[m].permuted for m in mechanisms) else ()
+    spread = tuple(s for s in map(_spread, accesses) if s)
+    return [list(group) for group in _candidates(dims, elsize, mechanisms, spread, tuple(orders))]
+
+
+@lru_cache(maxsize=16)
+def _candidates(
+    dims: tuple[tuple[str, int], ...], elsize: int, mechanisms: tuple[str, ...], spread: tuple[int, ...],
+    orders: tuple[tuple[int, ...], ...],
+) -> list[list[Place]]:  # fmt: skip
+    """Those of `candidates`. The ways to copy a tile are tried on the same places, one way after the other."""
+    used = [MECHANISMS[name] for name in mechanisms]
     granule = max((m.granule for m in used), default=1)
     allowed = [m.xors for m in used if m.xors is not None]
-    dims = tuple(extents.items())
-    inner, extent = dims[-1]
+    extent = dims[-1][1]
     row, rows = extent * elsize, 1
     for _, n in dims[:-1]:
         rows *= n
@@ -286,7 +298,6 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         dense = [place(_base(dims, elsize, row, ()))] if row % 16 == 0 and extent <= 256 else []
         return [swizzled, dense]
     natural = place(_base(dims, elsize, row, ()))
-    spread = [s for s in map(_spread, accesses) if s]
     plain: list[Place] = [natural]
     single: list[Place] = []
     other: list[Place] = []
@@ -295,7 +306,6 @@ def candidates(extents: Mapping[str, int], elsize: int, accesses: Sequence[Share
         pads = [p for p in (8, 16, 32) if (row + p) % granule == 0 and p % elsize == 0]
         pads += [p for p in (1 << m for m in spread) if p > 32 and (row + p) % granule == 0]
         other += [place(_base(dims, elsize, row + p, ())) for p in pads]
-    orders = _orders(accesses, inner, extent, elsize) if all(m.permuted for m in used) else []
     if not row & (row - 1):
         singles, pairs = ([x for x in xors if legal(x)] for xors in _swizzles(row, row * rows, elsize))
         first = row.bit_length() - 1
@@ -402,6 +412,7 @@ def choose_place(
     groups[0][:0] = extra
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
     dense = elsize * prod(extents.values())
+    least = [_least(a, elsize, phases, issue) for a in accesses]
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
     considered, too_big, dear = 0, 0, False
     refused: CompileError | None = None
@@ -417,7 +428,7 @@ def choose_place(
                 continue
             padding = space * (place.bytes - dense)
             most = (best[0][0] if best is not None else limit) * 1.000001
-            costs = _costs(place, accesses, banks, phases, issue, most - padding)
+            costs = _costs(place, accesses, least, banks, phases, issue, most - padding)
             if isinstance(costs, CompileError):
                 refused = costs
             if not isinstance(costs, list):
@@ -444,13 +455,17 @@ def choose_place(
 
 
 def _costs(
-    place: Place, accesses: Sequence[SharedAccess], banks: Mapping[int, int], phases: Phases, issue: float, most: float
-) -> list[AccessCost] | CompileError | None:
-    """What the accesses cost on a place: of the first of them only where these cost more than `most`. None where one of
-    them has no plan there; an error that says why, if it has just been found out."""
+    place: Place, accesses: Sequence[SharedAccess], least: Sequence[float], banks: Mapping[int, int], phases: Phases,
+    issue: float, most: float,
+) -> list[AccessCost] | CompileError | None:  # fmt: skip
+    """What the accesses cost on a place: of the first of them only where these, and the `least` that the others cost
+    anywhere, are more than `most`. None where one of them has no plan there; an error that says why, if it has just
+    been found out."""
     costs: list[AccessCost] = []
-    at_least = 0.0
-    for access in accesses:
+    at_least = sum(least)
+    for access, expected in zip(accesses, least):
+        if at_least > most:
+            return costs  # what the other accesses cost does not matter any more
         if place in access.costs:
             cost = access.costs[place]
         else:
@@ -461,11 +476,9 @@ def _costs(
                 return error
         if cost is None:
             return None
-        at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions)
-        if at_least > most:
-            return costs  # what the other accesses cost does not matter any more
+        at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions) - expected
         costs.append(cost)
-    return costs
+    return costs if at_least <= most else costs[:-1]
 
 
 def too_large(extents: Mapping[str, int], elsize: int, slots: int, budget: int) -> ConstraintError:
@@ -493,16 +506,30 @@ def _addressable(choice: PlaceChoice) -> bool:
     return True
 
 
-def _fewest_instructions(access: SharedAccess, elsize: int) -> int:
-    """Instructions per wave if every one moved as much as the widest atom that fits the element does."""
+def _lane_bytes(access: SharedAccess, elsize: int) -> int:
+    """What an access moves per lane; 0 where that does not depend on the place."""
     if access.fragment is None:
         return 0
     if isinstance(access.fragment, Layout):
-        elements = access.fragment.elements_per_lane
-    else:
-        elements = 1 << access.fragment.count(*REGISTER_KINDS)
+        return elsize * access.fragment.elements_per_lane
+    return elsize << access.fragment.count(*REGISTER_KINDS)
+
+
+def _fewest_instructions(access: SharedAccess, elsize: int) -> int:
+    """Instructions per wave if every one moved as much as the widest atom that fits the element does."""
     widest = max((a.bytes for a in access.atoms if elsize in a.elsizes), default=elsize)
-    return -(-elements * elsize // widest)
+    return -(-_lane_bytes(access, elsize) // widest)
+
+
+def _least(access: SharedAccess, elsize: int, phases: Phases, issue: float) -> float:
+    """No place makes an access cheaper: full instructions of one atom, a clock for each group of lanes."""
+    found = []
+    for atom in access.atoms:
+        if elsize in atom.elsizes:
+            bits, width = phase_lanes(phases_of(phases, access.kind, atom.piece_bytes)[0])
+            instructions = -(-_lane_bytes(access, elsize) // atom.bytes)
+            found.append(instructions * ((access.waves << max(0, width - bits)) + issue))
+    return access.trips * min(found, default=0.0)
 
 
 def _priced(place: Place, costs: Sequence[AccessCost], issue: float, hoisted: float, space: float) -> PlaceChoice:

@@ -55,7 +55,7 @@ class Classes:
 
 def is_packed_read(n: Node) -> bool:
     """Whether a value comes straight from a packed array, which decides how it can lie in registers."""
-    return n.op == "read" and n.dtype.packed and n.attrs.get("mapping") is None
+    return n.op == "read" and n.dtype.packed
 
 
 def join_sums(region: Region, classes: Classes, starts: bool = True) -> None:

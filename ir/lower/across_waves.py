@@ -17,7 +17,7 @@ from wavedsl.ir.addresses.access import scaled, total
 from wavedsl.ir.kernel.kernel_ir import Value, vector
 from wavedsl.ir.lower.exchange import waves_along
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.wave_meeting import VECTOR, Meeting
+from wavedsl.ir.lower.wave_meeting import VECTOR, Meeting, lanes_speak
 
 Cell = tuple[Value, ...]
 
@@ -28,11 +28,14 @@ the row has there that is summed up."""
 
 def joined(
     low: Lowering, dim: str, cells: Sequence[Cell], join: Callable[[Cell, Cell], Cell],
-    kept: Sequence[int] | None = None,
+    kept: Sequence[int] | None = None, either_way: bool = False,
 ) -> list[Cell]:  # fmt: skip
     """Join what the waves along `dim` hold, each lane with the same lane of the others, in order of the waves. `kept`
-    as in `Meeting`, where lanes that differ in other bits hold the same."""
+    as in `Meeting`, where lanes that differ in other bits hold the same. `either_way`: two cells are the same joined
+    either way round, so that each of two waves need only take the other one's."""
     out = []
+    if either_way and low.plans[dim].waves == 2 and not lanes_speak(low.target.wave_size, kept):
+        return [join(*pair) for pair in zip(cells, _the_others(low, dim, cells))]
     for per_wave in gathered(low, dim, cells, kept):
         found: Cell | None = None
         for cell in per_wave:
@@ -61,6 +64,25 @@ def gathered(
         yield (tuple(met.take(i, w) for i in numbers) for w in range(met.meeting.count))
 
 
+def _the_others(low: Lowering, dim: str, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Per cell, what the same lane of the other one of two waves along `dim` holds."""
+    b = low.b
+    values = [v for cell in cells for v in cell]
+    met = _Met(low, dim, values, Meeting.of(low.target.wave_size, 2, low.partition.waves, None))
+    b.barrier()  # readers of what was there before are done
+    met.store()
+    b.barrier()
+    digit = b.sub(1, met.digit)
+    wave = b.add(met.first, b.mul(digit, met.divisor))
+    loaded: deque[Value] = deque()
+    ahead = 0
+    for cell in cells:
+        while len(loaded) < len(cell) or (ahead < len(values) and sum(v.type.words for v in loaded) < FLYING):
+            loaded.append(met.load(ahead, digit, wave))
+            ahead += 1
+        yield tuple(loaded.popleft() for _ in cell)
+
+
 class _Met:
     """Values that waves leave for each other. `take` gives one wave's, loaded no earlier than `FLYING` says."""
 
@@ -68,6 +90,7 @@ class _Met:
         self.low, self.values, self.meeting = low, values, meeting
         self.first, self.divisor = waves_along(low, dim)
         self.digit = low.digit(dim)
+        self.at = low.meeting_place()
         self.starts: list[int] = []
         size = 0
         for v in values:
@@ -96,6 +119,12 @@ class _Met:
         self.flying -= found.type.words
         return found
 
+    def load(self, i: int, digit: Value, wave: Value) -> Value:
+        """A value of the wave of this number, which is the `digit`th along the dimension."""
+        b, kind = self.low.b, self.values[i].type
+        got = b.load_shared(self._place(i, digit, wave), bytes=4 * kind.words, buffer=self.low.reduced_in)
+        return b.bitcast(got, kind)
+
     def _load(self, i: int, first: int, count: int) -> None:
         """Load a value of `count` waves from the `first` on."""
         b, kind = self.low.b, self.values[i].type
@@ -119,16 +148,16 @@ class _Met:
 
     def _place(self, i: int, digit: Any, wave: Value) -> Any:
         """Where a value lies of the wave of this number, which is the `digit`th along the dimension."""
-        b, low, meeting, words = self.low.b, self.low, self.meeting, self.values[i].type.words
+        b, meeting, words = self.low.b, self.meeting, self.values[i].type.words
         if meeting.kept is None:
             lane = scaled(b, b.lane(), words * 4)
-            return total(b, [low.reduced_at, lane, scaled(b, wave, self.size), self.starts[i]])
+            return total(b, [self.at, lane, scaled(b, wave, self.size), self.starts[i]])
         stride, speakers = meeting.stride(words), 1 << len(meeting.kept)
         apart = self.divisor * meeting.count
         groups = [scaled(b, b.udiv(b.wave(), apart), self.divisor), b.urem(b.wave(), self.divisor)]
         group = scaled(b, total(b, groups), stride * speakers) if meeting.waves > meeting.count else 0
         bits = [scaled(b, b.and_(b.lshr(b.lane(), x), 1), stride << k) for k, x in enumerate(meeting.kept)]
-        return total(b, [low.reduced_at, self.starts[i], group, *bits, scaled(b, digit, 4 * words)])
+        return total(b, [self.at, self.starts[i], group, *bits, scaled(b, digit, 4 * words)])
 
 
 __all__ = ["Cell", "gathered", "joined"]

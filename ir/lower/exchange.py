@@ -5,8 +5,8 @@ renamings are free, exchanges between lanes are shuffles and selects, anything e
 
 Both layouts describe the tile of one wave, so no conversion crosses waves: each wave has a part of the scratch buffer
 to itself. On AMD the shared-memory accesses of a wave happen in order and its lanes in lockstep, so nothing is waited
-for but the data; on NVIDIA the threads of a warp are on their own, so barriers stand around. Every loop trips
-uniformly, so a barrier is legal wherever a value is computed.
+for but the data; on NVIDIA the threads of a warp are on their own, so barriers of the wave stand around. Every loop
+trips uniformly, so a barrier is legal wherever a value is computed.
 
 Invariant: an element of the wanted layout that the value's layout does not hold (padding) is 0.
 """
@@ -44,8 +44,6 @@ SCRATCH = "scratch"
 """Name of the shared buffer for conversions and reductions across waves."""
 OVER_TILES = "scratch over tiles"
 """Name of that for reductions where it lies in the place of tiles that are done with (`over_tiles`)."""
-WARP = 32
-"""Threads of a warp: a wave that is longer is a warpgroup."""
 
 SUMMED_WORDS = 16
 """Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""
@@ -147,7 +145,7 @@ def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
 
 def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str) -> bool:
     """Whether elements at one place along `dim` are taken without shared memory, by an exchange between lanes."""
-    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lane_bits(source, dim).values())
+    near = all(1 << lane < low.target.shuffle_lanes for lane in lane_bits(source, dim).values())
     return near and source.inner.monomial() and same_layout(source.project(dim), layout)
 
 
@@ -175,7 +173,7 @@ def swap_mask(low: Lowering, n: Node, source: Layout, layout: Layout) -> int | N
         if places & (places - 1) or mask >= places or any(g.kind != "reg" for g in source.digits if g.dim == str(dim)):
             return None
     lanes = [lane for bit, lane in lane_bits(source, str(dim)).items() if mask >> bit & 1]
-    near = low.target.vendor == "amd" or all(lane < WARP_BITS for lane in lanes)
+    near = all(1 << lane < low.target.shuffle_lanes for lane in lanes)
     return whole if near and same_layout(source, layout) else None
 
 
@@ -471,14 +469,10 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
 
 
 def order(low: Lowering) -> None:
-    """What lanes of a wave wrote before is there, what they read before is read. Warpgroups do not wait for each other:
-    one that has its turn to start products (`ring_loops`) would wait for one that waits for its turn."""
-    if low.target.vendor == "amd":
-        return
-    if low.target.wave_size > WARP:
+    """What lanes of a wave wrote before is there, what they read before is read. Waves do not wait for each other: a
+    warpgroup that has its turn to start products (`ring_loops`) would wait for one that waits for its turn."""
+    if not low.target.lockstep:
         low.b.wave_barrier()
-    else:
-        low.b.barrier()
 
 
 def _tile(source: Layout, wanted: Layout) -> tuple[tuple[str, ...], dict[str, int]]:

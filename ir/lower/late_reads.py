@@ -58,7 +58,7 @@ def is_late(low: Lowering, n: Node) -> bool:
 def _resident(low: Lowering, words: int) -> int:
     """Waves on a compute unit that have a row and so many registers of loads beside it."""
     threads = low.partition.waves * low.target.wave_size
-    return low.target.occupancy(low.row_registers + ADDRESSES + words, 0, threads)
+    return low.target.resident_waves(low.row_registers + ADDRESSES + words, 0, threads)
 
 
 def _beside_row(low: Lowering) -> int:

@@ -53,7 +53,7 @@ def kept_in_shared(
     """Which operands that do not change in a loop stay in shared memory, largest first, where what the loop carries,
     its products' results and all of them are more than a wave's registers. Not on chips that move accumulators to
     registers of their own, and not what matrix instructions read from shared memory themselves."""
-    if low.target.vendor == "amd" or low.strategy.bulk:
+    if low.target.accumulators_apart or low.strategy.bulk:
         return set()
     taken = low.inference.matrix_uses()
     once = [n for n in once if n.id not in taken]

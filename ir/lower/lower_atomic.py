@@ -135,11 +135,11 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
         if low.plans[str(d)].waves > 1 and str(d) not in own:
             writer = b.sub(writer, b.mul(low.wave_digit[str(d)], low.partition.wave_radix(d)[0]))
     size = sum(v.type.words for v in values) * lanes * 4
-    start = 0
+    start, home = 0, low.meeting_place()
     places = []
     for v in values:
         step = v.type.words * 4
-        base = total(b, [low.reduced_at, b.mul(writer, size), start])
+        base = total(b, [home, b.mul(writer, size), start])
         places.append([total(b, [base, b.mul(x, step)]) for x in (b.lane(), lane)])
         start += lanes * step
     b.barrier()  # readers of what was there before are done

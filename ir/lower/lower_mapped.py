@@ -41,7 +41,7 @@ from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.schedule.steps import Context
-from wavedsl.ir.symbols import dim_name
+from wavedsl.ir.symbols import dim_name, free_names
 
 
 def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
@@ -85,17 +85,17 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     others = [x for i, x in enumerate(coords) if i != c and not isinstance(x, int)]
     runs = {
         d: (run_length(coords[c], others, d), 1) if store else longest_run(coords[c], others, d)
-        for d in sorted(coords[c].free_symbols, key=str)
-        if str(d) in layout.dims and d not in traced
+        for d in sorted(coords[c].free_symbols, key=dim_name)
+        if dim_name(d) in layout.dims and d not in traced
     }
     along = max(runs, key=lambda d: runs[d][0], default=None)
     if along is None or runs[along][0] == 1:
         return 1, (), 1
     longest, repeats = runs[along]
-    name = str(along)
+    name = dim_name(along)
     seen = replace(info, dims=tuple(along if i == c else d for i, d in enumerate(info.dims)))
     width, bits = vector_elements(seen, layout, low.plans, repeats)
-    if str(coords[c]) != info.names[c]:
+    if dim_name(coords[c]) != info.names[c]:
         # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
         # an access is that of its first element.
         most = gcd(width, info.extent_multiple(c) * repeats, longest, _multiple(low, name))
@@ -151,6 +151,9 @@ class MappedAccess:
             mask = sum(1 << number_of(x) for x in layout.replica_bits("l"))
             self.first = b.cmp("eq", b.and_(b.lane(), mask), 0) if mask else b.true
         self.symbols = symbols_of(low)
+        coords = self.mapping.coords
+        self.plain = [not isinstance(c, int) and dim_name(c) == name for c, name in zip(coords, self.info.names)]
+        """Whether a coordinate is the array's own dimension."""
         self.known: dict[Any, Value] = {}
 
     @property
@@ -170,14 +173,13 @@ class MappedAccess:
             inside = b.cmp("ult", where, limit)
             return (b.trunc(where) if where.type is I64 else where), inside
         where = self.expression(c, element)
-        if str(c) == self.info.names[i]:
-            return where, b.true  # its own dimension: what sticks out is masked with the value's
+        if self.plain[i]:
+            return where, b.true  # what sticks out is masked with the value's
         return where, b.cmp("ult", where, b.const(extent, I32) if isinstance(extent, int) else extent)
 
     def expression(self, expr: Any, element: int) -> Value:
         values: dict[str, Any] = {}
-        for s in sorted(expr.free_symbols, key=str):
-            name = str(s)
+        for name in free_names(expr):
             if name in self.own:
                 values[name] = self.own[name][element]
             elif name in self.base:
@@ -246,10 +248,12 @@ class MappedAccess:
 
 def symbols_of(low: Lowering) -> Mapping[str, Any]:
     """Numbers of symbols that are no dimension of the value: extents, and what `subs` binds."""
-    found: dict[str, Any] = {str(k): v for k, v in low.graph.subs.items() if isinstance(v, int)}
-    for d in low.partition.dims:
-        found.setdefault(str(d), _Late(low, str(d)))
-    return _Resolved(found)
+    if low.symbols is None:
+        found: dict[str, Any] = {dim_name(k): v for k, v in low.graph.subs.items() if isinstance(v, int)}
+        for d in map(dim_name, low.partition.dims):
+            found.setdefault(d, _Late(low, d))
+        low.symbols = _Resolved(found)
+    return low.symbols
 
 
 class _Late:

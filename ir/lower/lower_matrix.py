@@ -335,7 +335,7 @@ def _sum(low: Lowering, dim: str, part: Value) -> Value:
         sums = [add(p, q) for p, q in both]
         return (b.vec(*sums) if len(sums) > 1 else sums[0],)
 
-    found = [cell[0] for cell in across_waves.joined(low, dim, [(p,) for p in pieces], join)]
+    found = [cell[0] for cell in across_waves.joined(low, dim, [(p,) for p in pieces], join, either_way=True)]
     return b.vec(*found) if len(found) > 1 else found[0]
 
 
@@ -376,8 +376,8 @@ def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int]
         words = [whole[r] for r in regs]
     else:
         words = operand_words(low, n, env, layout, regs)
-    if n.dtype is dt.tf32 and n.op != "cast" and low.target.vendor == "nvidia":
-        # `mma.sync` cuts the low bits off; the language rounds them (a cast has done so already).
+    if n.dtype is dt.tf32 and n.op != "cast" and not low.target.rounds_tf32:
+        # The instruction cuts the low bits off; the language rounds them (a cast has done so already).
         words = [b.bitcast(b.round_tf32(b.bitcast(w, F32)), B32) for w in words]
     return b.vec(*words) if len(words) > 1 else words[0]
 

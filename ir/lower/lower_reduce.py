@@ -167,13 +167,14 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
         if n.op in ("sum", "max", "min"):
             atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
             rest = [x for x in dims if x != d]
-            where = ", ".join(f"{x}: {x}" for x in rest) or "ONE: 0"
+            where = ", ".join(f"{x}: {x}" for x in rest) or "1: 0"
             mapping = f"wd.IndexMapping(({', '.join(dims)}{',' * (not rest)}), {{{where}}})"
             before = "is 0 before" if n.op == "sum" else "holds the identity before"
-            hint += f", or let the elements meet in an array [{', '.join(rest) or 'ONE'}] that {before}: "
+            hint += f", or let the elements meet in an array [{', '.join(rest) or '1'}] that {before}: "
             each = f"wd.{atomic}(x, out, mapping={mapping})"
-            if n.op == "sum" and rest:
-                each = f"wd.atomic_add(wd.sum(x, dim={d}), out), with nothing but factors on the way"
+            if n.op == "sum":
+                each = f"wd.atomic_add(wd.sum(x, dim={d}), out{'' if rest else '[0]'}), with nothing but factors "
+                each += "on the way"
             hint += f"{each}; for a result per tile, {rows}"
         elif n.op in PRODUCTS:
             hint += ", or let each workgroup add its part to an array that is 0 before: "
@@ -436,13 +437,13 @@ def across_warps(
     """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
     b, lanes = low.b, low.target.wave_size
     flat = [v for cell in cells for v in cell]
-    starts, size = [], 0
+    starts, size, home = [], 0, low.meeting_place()
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
 
     def place(v: Value, start: int, lane: Value) -> Any:
-        return total(b, [low.reduced_at, b.mul(lane, v.type.words * 4), b.mul(b.wave(), size), start])
+        return total(b, [home, b.mul(lane, v.type.words * 4), b.mul(b.wave(), size), start])
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):

@@ -17,7 +17,15 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.addresses.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
 from wavedsl.ir.addresses.lower_index import lower_index
-from wavedsl.ir.addresses.packed_view import PackedView, check_units, packed_view, spread, unit_elements, unit_words
+from wavedsl.ir.addresses.packed_view import (
+    PackedView,
+    check_units,
+    packed_view,
+    spread,
+    unit_bytes,
+    unit_elements,
+    unit_words,
+)
 from wavedsl.ir.addresses.repeated import Repeated
 from wavedsl.ir.addresses.run_time_strides import counted, narrow_stride
 from wavedsl.ir.addresses.staged import Staged
@@ -89,6 +97,10 @@ class Lowering:
         """Bytes of that buffer that each wave has to itself."""
         self.reduced_at = 0
         """Byte where waves leave what they reduce together."""
+        self.reduced_apart = 0
+        """Bytes from there to a second such place, 0 where there is one."""
+        self.meetings = 0
+        """How often waves have been given a place to meet at."""
         self.reduced_in = ""
         """Name of the shared buffer that it is in."""
         self.wave_digit: dict[str, Any] = {}
@@ -121,6 +133,8 @@ class Lowering:
         many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
         self.b.matrix_reads_shared = bool(self.matrix_uses)
+        self.symbols: Mapping[str, Any] | None = None
+        """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.fetched: frozenset[int] = frozenset()
@@ -236,21 +250,29 @@ class Lowering:
         if not windows:
             return replace(info, dims=dims, moved=free)
         extents, offset, cut = list(info.extents), 0, set()
+        inside: set[str] = set()
         for i, d in enumerate(info.dims):
             if dim_name(d) not in windows:
                 continue
             first, length = windows[dim_name(d)]
             stride = info.strides[i]
             assert stride is not None
-            offset += first * stride if length else 0
             name = str(dims[i])
+            if info.dtype.packed and i == len(info.dims) - 1:  # no byte holds the elements of two units
+                group = unit_elements(info.dtype)
+                if first % group or length % group:
+                    inside.add(name)
+                    continue
+                offset += first // group * unit_bytes(info.dtype) if length else 0
+            else:
+                offset += first * stride if length else 0
             whole = self.plans[name].extent
             assert whole is not None
             extents[i] = min(length, whole)
             if length < whole:
                 cut.add(name)
         align = min(info.align, offset & -offset) if offset else info.align
-        still = free - {str(found.moved[d].dim) for d in windows}
+        still = free - {str(found.moved[d].dim) for d in windows} | inside
         return replace(
             info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
         )
@@ -334,6 +356,12 @@ class Lowering:
         extents = [self.extent(dim_name(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
         return info, extents, [narrow_stride(self.b, info, i) for i in range(len(info.strides))]
 
+    def meeting_place(self) -> int:
+        """Byte from which waves leave each other what they reduce together: of two places each time the other one, so
+        that nobody waits for those who still read what was there the time before."""
+        self.meetings += 1
+        return self.reduced_at + self.reduced_apart * (self.meetings % 2)
+
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]
 
@@ -380,7 +408,7 @@ class Lowering:
 
     def units(self, n: Node) -> PackedView | None:
         """How a read of a packed array sees it; None for every other read."""
-        if not self.arrays[n.attrs["memory"]].dtype.packed or n.attrs.get("mapping") is not None:
+        if not self.arrays[n.attrs["memory"]].dtype.packed or not is_tile(self.graph, n):
             return None
         found = self._units.get(n.id)
         if found is None:

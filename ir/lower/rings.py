@@ -14,7 +14,7 @@ Invariant: reads with the same readers share a ring, so one wait covers all oper
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
@@ -250,17 +250,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
         axes = ring.axes(n)
         parts = ring.cluster.along(axes)
         found, _ = boxes(staged, parts)
-        rows: dict[str, Any] = {}
-        skip: Any = 0
-        if parts > 1:
-            tile = staged.tile
-            assert tile is not None
-            share, own = staged.extents[tile.other] // parts, ring.cluster.share(b, axes)
-            if tile.block > share:  # each of two brings the pairs of one half
-                rows = {PAIR: scaled(b, own, 2)}
-            else:
-                rows = {tile.other: scaled(b, own, share)}
-            skip = scaled(b, own, share * tile.span)
+        rows, skip = _share(low, ring, n)
         spec = low.kernel.params[ring.maps[n.id]].map
         assert spec is not None
         for inside, byte in found:
@@ -270,11 +260,8 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
                 to=ring.cluster.receivers(b, axes), receivers=parts, cache=n.attrs.get("cache"),
             )  # fmt: skip
         trips = distance(low, n)
-        if trips:  # what lies outside the array is dropped
-            later = low.base_at(total(b, [iteration, trips]))
-            origin = Origin(low, n, staged, Context(env, iteration, None), later)
-            for inside, _ in found:
-                b.touch_bulk(b.param(ring.maps[n.id]), origin.coordinates(spec, inside, rows))
+        if trips:
+            _touch(low, ring, n, iteration, low.base_at(total(b, [iteration, trips])), env, rows)
     if straddles is not None:
         with b.if_(straddles) as branch:
             b.signal_wait(ring.own, 0)
@@ -285,6 +272,38 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             b.signal_arrive(ring.own)  # ends its odd phase: the next time is an even one again
             b.signal_arrive(ring.full(low))
             branch.yield_()
+
+
+def touch(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
+    """Ask for what `fill` copies for an iteration of the loop: it comes to the L2 cache and moves nothing else."""
+    for n in ring.members:
+        _touch(low, ring, n, iteration, low.base_at(iteration), env, _share(low, ring, n)[0])
+
+
+def _touch(
+    low: Lowering, ring: Ring, n: Node, iteration: Any, base: Mapping[str, Any], env: Env, rows: Mapping[str, Any]
+) -> None:
+    """Ask for a member's tile at `base`, or the part from `rows` on. What lies outside the array is dropped."""
+    staged, spec = low.staged[n.id], low.kernel.params[ring.maps[n.id]].map
+    assert spec is not None
+    origin = Origin(low, n, staged, Context(env, iteration, None), base)
+    for inside, _ in boxes(staged, ring.cluster.along(ring.axes(n)))[0]:
+        low.b.touch_bulk(low.b.param(ring.maps[n.id]), origin.coordinates(spec, inside, rows))
+
+
+def _share(low: Lowering, ring: Ring, n: Node) -> tuple[dict[str, Any], Any]:
+    """Where a workgroup's part of a member's tile begins in it, and at which byte of its place: of a tile that several
+    of a cluster bring together."""
+    b, axes, staged = low.b, ring.axes(n), low.staged[n.id]
+    parts = ring.cluster.along(axes)
+    if parts == 1:
+        return {}, 0
+    tile = staged.tile
+    assert tile is not None
+    share, own = staged.extents[tile.other] // parts, ring.cluster.share(b, axes)
+    # Of a tile of pairs each of two brings those of one half.
+    rows = {PAIR: scaled(b, own, 2)} if tile.block > share else {tile.other: scaled(b, own, share)}
+    return rows, scaled(b, own, share * tile.span)
 
 
 def _slot(low: Lowering, ring: Ring, staged: Staged) -> Any:

@@ -29,7 +29,7 @@ from wavedsl.ir.lower.lower_values import fill_number
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context
-from wavedsl.ir.symbols import dim_name
+from wavedsl.ir.symbols import dim_name, free_names
 
 
 def runs_ahead(low: Lowering, x: Node, region: Any) -> bool:
@@ -101,7 +101,7 @@ def may_be_placed(low: Lowering, n: Node, own: set[str]) -> bool:
     mapping = mapping_of(low, n)
     values = {dim_name(d) for d in mapping.dims}
     return all(
-        isinstance(c, int) or not ({str(s) for s in c.free_symbols} & values - free) for c in mapping.coords
+        isinstance(c, int) or not (values.intersection(free_names(c)) - free) for c in mapping.coords
     )  # fmt: skip
 
 
@@ -152,8 +152,7 @@ class RowAt:
             return (b.trunc(where) if where.type is I64 else where), inside
         symbols = symbols_of(self.low)
         values: dict[str, Any] = {}
-        for s in sorted(c.free_symbols, key=str):
-            name = str(s)
+        for name in free_names(c):
             if name == self.row:
                 values[name] = self.at
             else:

@@ -33,10 +33,11 @@ def of_wave(low: Lowering, value: Fragment, dim: str, owner: Callable[[Value], A
     pieces = [flat[i : i + VECTOR] for i in range(0, len(flat), VECTOR)]
     first, divisor = waves_along(low, dim)
     other = total(b, [first, scaled(b, owner(low.digit(dim)), divisor)])
+    home = low.meeting_place()
 
     def place(i: int, wave: Any) -> Any:
         lane = scaled(b, b.lane(), 4 * len(pieces[i]))
-        return total(b, [low.reduced_at, lane, scaled(b, wave, 4 * lanes * len(flat)), i * VECTOR * 4 * lanes])
+        return total(b, [home, lane, scaled(b, wave, 4 * lanes * len(flat)), i * VECTOR * 4 * lanes])
 
     b.barrier()  # readers of what was there before are done
     for i, piece in enumerate(pieces):
@@ -69,7 +70,8 @@ def between_waves(
     share = -(-prod(sizes.values()) * words * 4 // 16) * 16
     first, divisor = waves_along(low, dim)
     lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
-    own = total(b, [low.reduced_at, scaled(b, b.wave(), share), *lanes])
+    home = low.meeting_place()
+    own = total(b, [home, scaled(b, b.wave(), share), *lanes])
     b.barrier()  # readers of what was there before are done
     for e, offsets in enumerate(source.element_offsets()):
         at = total(b, [own, sum(o * strides[d] for d, o in zip(source.dims, offsets))])
@@ -78,7 +80,7 @@ def between_waves(
         b.store_shared(at, data, bytes=4 * words, buffer=low.reduced_in)
     b.barrier()
     kept = [d for d in layout.dims if d in strides and d != dim]
-    base = total(b, [low.reduced_at, *(scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept)])
+    base = total(b, [home, *(scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept)])
     out = []
     for offsets, asked in zip(layout.element_offsets(), wanted):
         at = dict(zip(layout.dims, offsets))

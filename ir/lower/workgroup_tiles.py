@@ -2,7 +2,7 @@
 
 In: a `Lowering` with its partition. Out: `base` and `wave_digit` of the lowering, emitted. Where a workgroup takes one
 tile, the order in which workgroups take them is chosen for what they share in the L2 cache (`die_order.py`); where it
-takes several, the caller says which (`tile_order.py`).
+takes several, `Turns` says which, in the order of `tile_order.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.grid import uneven_tiles
 from wavedsl.ir.grid.cluster_sharing import has_members
 from wavedsl.ir.grid.die_order import Numbering, Operand, choose_numbering, dealt
-from wavedsl.ir.grid.tile_order import TileOrder, tile_numbers
+from wavedsl.ir.grid.tile_order import TileOrder, count_tiles, tile_numbers
 from wavedsl.ir.inference.matrix_count import instructions
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.symbols import dim_name
@@ -103,3 +104,24 @@ def set_coordinates(low: Lowering, numbers: Sequence[Any] | None = None) -> None
             continue
         digit = b.udiv(wave, divisor)
         low.wave_digit[dim_name(d)] = b.urem(digit, modulus) if divisor * modulus < p.waves else digit
+
+
+class Turns:
+    """The tiles of a workgroup that takes several: `first`, and every `step`-th up to `numbers`."""
+
+    def __init__(self, low: Lowering, order: TileOrder):
+        b, self.low, self.order = low.b, low, order
+        self.counts = tile_counts(low)
+        # The launch may hold fewer workgroups than the order foresees: fewer compute units.
+        self.first: Any = b.udiv(b.wgid(0), order.cluster.count)
+        self.place = order.cluster.place(b)
+        self.numbers = count_tiles(b, order, self.counts)
+        step = b.udiv(b.wgcount(0), order.cluster.count)
+        self.step: Any = b.max_s(step, 1) if step.lo == 0 else step
+
+    def go_to(self, turn: Any) -> None:
+        """Set the coordinates to those of the tile that comes in a turn."""
+        b, order = self.low.b, self.order
+        if order.uneven is not None:
+            turn = uneven_tiles.dealt(b, turn, self.first, self.step, self.numbers, order.uneven.back)
+        set_coordinates(self.low, tile_numbers(b, order, turn, self.counts, self.place))

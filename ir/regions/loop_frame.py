@@ -18,8 +18,8 @@ from wavedsl.ir.kernel.open_regions import Loop
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.regions.copying import ring_states, set_states, unless_empty
 from wavedsl.ir.regions.own_trips import OwnTrips
-from wavedsl.ir.regions.roles import ring_states, set_states, unless_empty
 from wavedsl.ir.schedule.steps import Env, Key, Step
 
 

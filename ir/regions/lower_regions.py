@@ -304,7 +304,7 @@ def alternating(
 ) -> BodySchedule:
     """The ping-pong schedule of a loop where the user asks for it or it is predicted faster, else `body`."""
     asked = low.choices.ping_pong
-    if asked is False or low.target.vendor != "amd":
+    if asked is False or not low.target.waves_alternate:
         return body
     why = ping_pong_problem(steps, slots, low.partition.waves, low.target.simds)
     if why:

@@ -16,12 +16,13 @@ from wavedsl.ir.staging.plan_reads import wants_shared
 
 
 def behind_tiles(low: Lowering, nodes: Sequence[Node]) -> bool:
-    """Whether all of `nodes` run when no tile in shared memory is wanted any more, on chips whose fences meet: they
-    stand outside of all loops behind a fence, and everything that goes through shared memory stands in loops before it.
+    """Whether all of `nodes` run when no tile in shared memory is wanted any more, on chips whose fences wait for
+    copies: they stand outside of all loops behind a fence, and everything that goes through shared memory stands in
+    loops before it.
 
     At the fence every wave has waited for its accesses of shared memory and for its copies, so others may lie there.
     """
-    if low.target.vendor != "amd" or not nodes:
+    if not low.target.fences_wait or not nodes:
         return False
     outer = low.graph.region.nodes
     place = {id(x): i for i, n in enumerate(outer) for x in (n, *_within(n))}

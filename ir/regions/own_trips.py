@@ -26,7 +26,7 @@ from wavedsl.ir.lower.lower_values import emit_node
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring, release, wait_full
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.regions.roles import ring_states, set_states
+from wavedsl.ir.regions.copying import ring_states, set_states
 from wavedsl.ir.schedule.steps import Context, Env
 
 if TYPE_CHECKING:

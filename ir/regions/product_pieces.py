@@ -26,9 +26,9 @@ from wavedsl.ir.lower.lower_async import Issue, pieces
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import release, wait_full
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.regions.copying import rings_inside
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.regions.operands_ahead import by_first_use
-from wavedsl.ir.regions.roles import rings_inside
 from wavedsl.ir.schedule.steps import BodySchedule, Env, Key, StageContext, Step
 from wavedsl.ir.staging.made_tiles import BESIDE_HELD
 

@@ -26,12 +26,12 @@ from wavedsl.ir.lower.lower_async import added_to
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.product_stages import TripStages, in_both, reads_ring, register_room, trip_stages
 from wavedsl.ir.lower.rings import Ring, fill, one_thread, release, wait_full
+from wavedsl.ir.regions.copying import rings_inside
 from wavedsl.ir.regions.emit_loop import synchronise
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.regions.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.regions.own_trips import apart
 from wavedsl.ir.regions.product_pieces import Pieces, emit_pieces, product_pieces
-from wavedsl.ir.regions.roles import rings_inside
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, StageContext, Step
 
 

@@ -101,49 +101,74 @@ def direct_steps(low: Lowering, n: Node) -> list[Step]:
     b = low.b
     if not is_tile(low.graph, n):
         return mapped_steps(low, n)
-    info, extents, strides = low.view(n)
-    layout, plans = low.layout(n), low.plans
-    unit = low.units(n)
-    if unit is not None:
-        info, layout, plans = unit.info, unit.layout, unit.plans
-        extents, strides = unit.extents(b, extents), unit.strides(strides)
-    width, bits = vector_elements(info, layout, plans)
-    steps = []
-    resources, latency = low.memory_cost("load.global", width * info.elsize)
-    loop_dim = low.loop_dim
-    moves = low.moves_with(info.names, loop_dim)
+    read = _Straight(low, n)
+    size, steps = read.size, []
+    resources, latency = low.memory_cost("load.global", size)
     placed_by = coordinate_keys(low, n)
     found = placement(low.graph, n)
     assert found is not None
-    late = loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
+    late = low.loop_dim is not None and not all(runs_ahead(low, x, low.region_of(n)) for x in found.numbers())
     kind = "compute" if late else "gload"
-
-    def access_at(context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
-        position, inside, limits = low.located(n, context, low.base_at(context.iteration) if moves else None)
-        if unit is not None:
-            position = unit.position(b, position)
-        access = GlobalAccess(
-            b, info, layout, position, plans, low.target, extents, strides, store=False, limits=limits
-        )
-        return access, inside
-
-    for g, group in enumerate(element_groups(layout, bits)):
+    for g, group in enumerate(read.groups):
 
         def load(context: Context, g: int = g, group: tuple[int, ...] = group) -> None:
-            access, inside = access_at(context, plans)
-            guard = both(b, context.guard if moves else None, inside)
+            access, inside = read.access_at(context, read.plans)
+            guard = both(b, context.guard if read.moves else None, inside)
             if never(guard):
-                context.env["f", n.id, g] = b.zero(vector(max(width * info.elsize // 4, 1)))
+                context.env["f", n.id, g] = b.zero(vector(max(size // 4, 1)))
                 return
-            context.env["f", n.id, g] = load_group(b, access, group, width, guard, n.attrs.get("cache"))
-            if moves:
-                ask(low, n, context, plans, access_at, layout.coords(group[0]), width * info.elsize)
+            context.env["f", n.id, g] = load_group(b, access, group, read.width, guard, n.attrs.get("cache"))
+            if read.moves:
+                ask(low, n, context, read.plans, read.access_at, read.layout.coords(group[0]), size)
 
-        step = Step(f"load {info.name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
-        step.words = max(1, width * info.elsize // 4)
-        step.array = info.name
+        name = read.info.name
+        step = Step(f"load {name}.{g}", kind, resources, latency, placed_by, (("f", n.id, g),), load, "", n.loc)
+        step.words = max(1, size // 4)
+        step.array = name
         steps.append(step)
     return steps
+
+
+class _Straight:
+    """The accesses of a read of a tile straight into registers: `groups` of elements that are a vector of `width`."""
+
+    def __init__(self, low: Lowering, n: Node):
+        self.low, self.n = low, n
+        self.info, self.extents, self.strides = low.view(n)
+        self.layout, self.plans, self.unit = low.layout(n), low.plans, low.units(n)
+        if self.unit is not None:
+            self.info, self.layout, self.plans = self.unit.info, self.unit.layout, self.unit.plans
+            self.extents, self.strides = self.unit.extents(low.b, self.extents), self.unit.strides(self.strides)
+        self.width, bits = vector_elements(self.info, self.layout, self.plans)
+        self.groups = element_groups(self.layout, bits)
+        self.moves = low.moves_with(self.info.names, low.loop_dim)
+        self.size = self.width * self.info.elsize
+
+    def access_at(self, context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
+        """The accesses of a trip, and where they are not outside altogether."""
+        low, b = self.low, self.low.b
+        position, inside, limits = low.located(self.n, context, low.base_at(context.iteration) if self.moves else None)
+        if self.unit is not None:
+            position = self.unit.position(b, position)
+        access = GlobalAccess(
+            b, self.info, self.layout, position, plans, low.target, self.extents, self.strides, store=False,
+            limits=limits,
+        )  # fmt: skip
+        return access, inside
+
+
+def touch_straight(low: Lowering, n: Node, context: Context, bytes: float) -> float:
+    """Ask the L2 cache for what a read of a tile will load straight into registers, up to so many bytes of the
+    workgroup's; how many are left."""
+    read, lanes = _Straight(low, n), low.partition.waves * low.target.wave_size
+    access, inside = read.access_at(context, read.plans)
+    for group in read.groups:
+        if bytes <= 0 or never(inside):
+            break
+        voff, soff, mask = access.operands(read.layout.coords(group[0]))
+        low.b.touch_global(access.buffer, voff, soff, bytes=read.size, mask=mask, guard=inside)
+        bytes -= read.size * lanes
+    return bytes
 
 
 def mapped_steps(low: Lowering, n: Node) -> list[Step]:

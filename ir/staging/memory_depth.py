@@ -57,8 +57,7 @@ def memory_depth(low: Lowering, region: Region, reads: Sequence[Node], usual: in
 def per_unit(low: Lowering, shared: int) -> int:
     """Workgroups with so many bytes of shared memory that a unit holds, whatever their registers."""
     target = low.target
-    warps = target.occupancy(1, shared, low.partition.waves * target.wave_size)
-    return warps * (target.simds if target.vendor == "amd" else 1) // low.partition.waves
+    return target.resident_waves(1, shared, low.partition.waves * target.wave_size) // low.partition.waves
 
 
 def beside(low: Lowering) -> int:

@@ -251,7 +251,7 @@ def no_warpgroup(target: Target) -> str:
 
 def asked_of_warpgroups(choices: Choices, target: Target) -> list[str]:
     """What the user asks for that only kernels with bulk copies have."""
-    return [*choices.roles, *(["ping_pong"] if choices.ping_pong and target.vendor != "amd" else [])]
+    return [*choices.roles, *(["ping_pong"] if choices.ping_pong and not target.waves_alternate else [])]
 
 
 def refusal(choices: Choices, name: str, reason: str) -> str:

@@ -530,7 +530,8 @@ class GlobalShadow:
                 yield found, None
                 return
         which = addresses >> PAGE
-        for number in np.unique(which).tolist():
+        near = range(low >> PAGE, (high >> PAGE) + 1)
+        for number in near if len(near) <= 16 else np.unique(which).tolist():  # sorting costs what few pages do not
             found = self._page(number)
             if found is not None:
                 inside = (which == number) & (addresses >= found.low) & (addresses + size <= found.high)

@@ -6,12 +6,13 @@ first workgroup, wave and lane that showed it and how often it happened, so a de
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from wavedsl.ir.errors import EmulationError
+from wavedsl.ir.errors import EmulationError, LaunchError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.timeline import Timeline
@@ -144,6 +145,16 @@ class Collector:
         return bool(line) and (kind, line, "") in self._seen
 
 
+def seed_or_default(seed: int | None) -> int:
+    """The seed of the adversarial order: as given, else WAVEDSL_SEED, else 0. LaunchError for what is no seed."""
+    if seed is not None:
+        return seed
+    given = os.environ.get("WAVEDSL_SEED") or "0"
+    if not given.isdecimal():
+        raise LaunchError(f"WAVEDSL_SEED={given}", hint="a whole number from 0 on")
+    return int(given)
+
+
 def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
     """The report, or EmulationError with all findings when `checks` is True and there are any.
 
@@ -156,6 +167,8 @@ def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
         more = f"\n  and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         text = "\n  ".join(str(f).replace("\n", "\n  ") for f in fatal[:5])
         hint = f"checks were adversarial with seed {report.seed}" if checks is True else ""
+        if first.kind == "race" and "another workgroup" in first.message:
+            hint = f"workgroups run in no order: each element is one workgroup's, or reached by atomics; {hint}"
         raise EmulationError(
             f"the emulator found {len(fatal)} defect(s):\n  {text}{more}", first.location, hint, report
         )

@@ -52,9 +52,10 @@ def softmax(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, N, wd.f32]):
 
 @pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
 def test_one_lane_speaks_for_those_that_hold_the_same(target: str) -> None:
-    """A row of 32768 in 32 warps took 4096 bytes and 64 loads of a word; its 32 sums are 8 loads of 16 bytes."""
+    """A row of 32768 in 32 warps took 4096 bytes and 64 loads of a word; its 32 sums are 8 loads of 16 bytes, of
+    the maximum at one place and of the sum at another."""
     x = np.random.default_rng(0).standard_normal((1, 32768)).astype(np.float32)
     compiled = agree(softmax, [x, np.zeros_like(x)], target, compare=near(absolute=1e-6))
-    assert compiled.block[0] == 1024 and compiled.shared_bytes == 128
+    assert compiled.block[0] == 1024 and compiled.shared_bytes == 2 * 128
     loads = "ds_read" if target.startswith("gfx") else "ld.shared"
     assert compiled.asm.count(loads) <= 2 * 8

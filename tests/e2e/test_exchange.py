@@ -5,6 +5,8 @@ Whole numbers small enough for every type, so each answer has one value.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,26 @@ def both_ways(dtype: wd.DType, sums: wd.DType) -> Any:
         wd.write(wd.mma(wd.read(z), x), right)
 
     return kernel
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WaveConstraint(M, 1)])
+def turned(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, P, K, wd.f32]):
+    """Each row, of a warp's own, as a matrix that is transposed."""
+    wd.write(wd.permute(wd.reshape(wd.read(x), M, K, P), M, P, K), y)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_lanes_of_one_warp_wait_for_no_other_warp(target: str) -> None:
+    """What a warp exchanges through shared memory is between barriers of its own, and the emulator misses each."""
+    x = np.arange(8 * 60, dtype=np.float32).reshape(8, 60)
+    y = np.zeros((8, 10, 6), np.float32)
+    compiled = turned.compile(x, y, target=target)
+    assert "bar.sync" not in compiled.asm and compiled.asm.count("bar.warp.sync") == 1
+    compiled.emulate(x, y)
+    np.testing.assert_array_equal(y, x.reshape(8, 6, 10).transpose(0, 2, 1))
+    without = replace(compiled, asm=re.sub(r"bar\.warp\.sync.*;", "", compiled.asm))
+    with pytest.raises(wd.EmulationError, match="another lane of this warp"):
+        without.emulate(x, y)
 
 
 @pytest.mark.parametrize("target", TARGETS)

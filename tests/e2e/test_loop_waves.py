@@ -53,6 +53,7 @@ def test_they_are_right(target: str, dtype: wd.DType, oracle: Callable[[str], st
     random = np.random.default_rng(0)
     a, b = (random.integers(-3, 4, (72, 136)).astype(dtype.storage) for _ in range(2))
     agree(column_sums(dtype, 32, 64), [a, b, np.zeros(136, np.float32), np.zeros(136, np.float32)], target, oracle)
+    agree(column_sums(dtype, 64, 256), [a, b, np.zeros(136, np.float32), np.zeros(136, np.float32)], target, oracle)
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
@@ -61,6 +62,8 @@ def test_waves_take_rows_where_columns_are_less_than_a_line(target: str) -> None
     assert waves_of(column_sums(wd.bf16, 64, line // 2), target) == {"M": 4, "N": 1}
     assert waves_of(column_sums(wd.bf16, 32, 2 * line), target) == {"M": 1, "N": 4}
     assert waves_of(column_sums(wd.f32, 64, line), target) == {"M": 1, "N": 4}
+    # Those that registers ask for take rows, too, once columns are a line.
+    assert waves_of(column_sums(wd.bf16, 128, 2 * line), target) == {"M": line // 32, "N": 4}
 
 
 def test_other_divisions_stay() -> None:

@@ -81,6 +81,8 @@ def test_parts_of_sums_without_fences(target: str, form: str) -> None:
     assert not findings(compiled, *arguments(64, 32, 130))
     if target.startswith("sm"):
         without = [compiled.asm.replace("fence.acq_rel.gpu;", semantics) for semantics in FENCES[target]]
+        before, between, behind = compiled.asm.split("fence.acq_rel.gpu;")  # one that releases, one that acquires
+        without += [f"{before}{between}fence.acq_rel.gpu;{behind}", f"{before}fence.acq_rel.gpu;{between}{behind}"]
     elif target == "gfx90a":
         without = [_drop(compiled.asm, ACQUIRES[target])]
     else:

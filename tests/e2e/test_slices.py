@@ -98,6 +98,38 @@ def test_one_row_and_the_next_batch(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_one_row_counted_from_the_end(target: str) -> None:
+    """`a[-1, :]` was refused; `a[N - 2, :]` was taken for places that move with N, of which a place is the extent's."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 32, 0)])
+    def kernel(a: wd.Memory[M, N, wd.f16], b: wd.Memory[N, wd.f16], c: wd.Memory[P, N, wd.f16]):
+        wd.write(wd.read(a[-1, :]) + wd.read(a[M - 2, :]), b)
+        wd.write(wd.read(a[N - 38, :]), c[-2, :])
+
+    a = numbers(5, 40)
+    kernel.evaluate(a, b := np.zeros(40, np.float16), np.zeros((3, 40), np.float16))
+    np.testing.assert_array_equal(b, a[4] + a[3])
+    want = np.zeros((3, 40), np.float16)
+    want[1] = a[2]
+    agree(kernel, [a, np.zeros(40, np.float16), np.zeros((3, 40), np.float16)], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_counted_from_the_end_of_an_index_dimension(target: str) -> None:
+    """`a[-1, :]` gave the row in front of the workgroup's own, and `a[-2:, :]` one at twice its place."""
+
+    @wd.wave([wd.WorkgroupConstraint(H, 1, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(a: wd.Memory[H, N, wd.f16], b: wd.Memory[H, N, wd.f16]):
+        wd.write(wd.read(a[-1, :]) + wd.read(a[-2:, :]) + wd.read(a[H - 1, :]), b)
+
+    a = numbers(4, 40)
+    want = a[-1] + np.zeros_like(a)
+    want[:2] += a[-2:]
+    want[1:] += a[:-1]
+    agree(kernel, [a, np.zeros((4, 40), np.float16)], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("start", [(5, 8, 16), (0, 2, 3)], ids=["aligned", "odd"])
 @pytest.mark.parametrize("space", [wd.SHARED, wd.GLOBAL], ids=str)
 def test_product_of_parts(target: str, start: tuple[int, int, int], space: Any, oracle: Callable[[str], str]) -> None:

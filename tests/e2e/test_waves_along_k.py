@@ -67,6 +67,20 @@ def test_what_is_more_than_a_sum_is_added_in_every_trip(target: str, oracle: Cal
     agree(product(twice=True), arguments(64, 64, 128), target, oracle, subs={BK: 32, WK: 2, WM: 1})
 
 
+@pytest.mark.parametrize(("waves", "barriers", "loads"), [(2, 1, 1), (4, 1, 4)])
+def test_parts_meet_at_two_places_in_turn(
+    waves: int, barriers: int, loads: int, oracle: Callable[[str], str]
+) -> None:
+    """Per fragment and trip a barrier, one store, and of two waves one load of the other's part: its own a wave still
+    has. Of 64 registers of both parts, which ptxas added up later, the text of two trips spilled 8 bytes for sm_90."""
+    tiles = {BK: 32 * waves, WK: waves, WM: 1}
+    compiled = agree(product(twice=True), arguments(64, 64, 64 * waves), "sm_80", oracle, subs=tiles)
+    fragments = compiled.asm.count("mma.sync") // 2  # two instructions along K
+    assert compiled.asm.count("st.shared") == fragments
+    assert compiled.asm.count("ld.shared") == loads * fragments
+    assert compiled.asm.count("bar.sync") <= barriers * fragments + 3
+
+
 @pytest.mark.parametrize("schedule", [wd.Schedule(specialize=False), wd.Schedule(stages=2), None], ids=str)
 def test_warpgroups_share_the_contracted_dimension(schedule: wd.Schedule | None, oracle: Callable[[str], str]) -> None:
     for start in (0.0, 1.0):

@@ -314,7 +314,7 @@ def test_a_kernel_that_writes_nothing() -> None:
     cell = run("""
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
     def double(a: wd.Memory[M, wd.f32], b: wd.Memory[M, wd.f32]):
-        b = wd.read(a) * 2
+        x = wd.read(a) * wd.read(b)
     """)
     with pytest.raises(wd.TraceError) as caught:
         cell["double"].compile(target="gfx942", subs={wd.sym.M: 16})

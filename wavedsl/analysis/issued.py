@@ -302,7 +302,7 @@ def residency(occupancy: int | None, waves: int, target: Target) -> int:
     """Workgroups on one unit at a time, from `resources.occupancy`; 1 where it is not known."""
     if not occupancy:
         return 1
-    total = occupancy * (target.simds if target.vendor == "amd" else 1)
+    total = occupancy * (target.simds if target.per_simd else 1)
     return max(1, total // waves)
 
 

@@ -102,7 +102,8 @@ def _wrapped(value: int, kind: Any) -> int:
 
 
 class Frame:
-    """One trip of a loop, or the kernel outside of loops: what its integers are, and what its accesses touch."""
+    """One trip of a loop, or the kernel outside of loops: what its integers are, and what its accesses touch. Whoever
+    asks lets integers wrap (`np.errstate`)."""
 
     def __init__(self, threads: Threads, outer: Frame | None = None, known: Mapping[int, Array | None] | None = None):
         self.threads = threads
@@ -113,12 +114,11 @@ class Frame:
 
     def value(self, v: Value) -> Array | None:
         """An integer or predicate of every thread [threads]; None where data decide."""
-        if v.id in self.known:
-            return self.known[v.id]
         threads = self.threads
+        for store in (self.known, threads.constant):
+            if v.id in store:
+                return store[v.id]
         store = self.known if threads.changes(v) else threads.constant
-        if v.id in store:
-            return store[v.id]
         store[v.id] = found = self._compute(v)
         return found
 
@@ -135,8 +135,7 @@ class Frame:
         args = [self.value(a) for a in op.args]
         if any(a is None for a in args):
             return None
-        with np.errstate(all="ignore"):
-            return rule(op, *args)
+        return rule(op, *args)
 
     def uniform(self, v: Value, wave: int = 0) -> int | None:
         """A value that all threads of a wave share."""
@@ -231,16 +230,14 @@ class Frame:
                 on = value if on is None else on & value
         active = None if on is None else on.reshape(shape)
         shift = line.bit_length() - 1
+        first, last = array << 40 | at >> shift, array << 40 | (at + (size - 1)) >> shift
+        twice = bool((first != last).any())
         out: list[tuple[int, ...]] = []
         for w in range(shape[0]):
-            lanes = at[w] if active is None else at[w][active[w]]
-            if not lanes.size:
-                out.append(())
-                continue
-            first, last = lanes >> shift, (lanes + (size - 1)) >> shift
-            touched = set(first.tolist())
-            touched.update(last.tolist())
-            out.append(tuple(array << 40 | x for x in sorted(touched)))
+            touched = set((first[w] if active is None else first[w][active[w]]).tolist())
+            if twice:
+                touched.update((last[w] if active is None else last[w][active[w]]).tolist())
+            out.append(tuple(sorted(touched)))
         return out
 
 

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+import numpy as np
+
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import MANY, SLOW
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
@@ -135,6 +137,7 @@ class _Play:
 
     # ---------------------------------------------------------------------------------------------------------- waves
 
+    @np.errstate(all="ignore")
     def run(self, groups: int) -> Played:
         """`groups` workgroups that start together."""
         frame = Frame(self.threads)

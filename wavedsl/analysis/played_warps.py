@@ -17,6 +17,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
@@ -54,6 +56,13 @@ QUEUED = 5
 decides."""
 LONG, SHORT = (10, 2), (5, 2)
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
+
+
+def _met_alone(kernel: Kernel) -> frozenset[str]:
+    """Barriers to which one warp comes alone: its lanes go on together, so that nobody waits."""
+    if kernel.wave_size > WARP:
+        return frozenset()
+    return frozenset(("wave.barrier", *(("barrier", "fence") if kernel.waves == 1 else ())))
 
 
 @dataclass
@@ -146,6 +155,7 @@ class _Program:
                 found.append(_Item(self.block(ops, ends), events))
             ops, events = [], []
 
+        alone = _met_alone(self.kernel)
         for op in region.ops:
             if op.regions:
                 close(False)
@@ -157,6 +167,9 @@ class _Program:
                 ops.append(self.new(w.FENCE, "lsu", 20))
             if op.name == "cluster.barrier":
                 ops.append(self.new(w.CLUSTER_ARRIVE))
+            if op.name in alone:
+                ops.append(self.new(w.PLAIN, "barrier", 20))
+                continue
             made = self.made(op)
             if op.name in _EVENTS:
                 events.append((made.index, op))
@@ -264,6 +277,7 @@ class _Walk:
         """By dimension, in order: how many trips computing waves leave out of each loop over it. The copying one, which
         comes last, leaves out as many."""
 
+    @np.errstate(all="ignore")
     def run(self) -> list[WarpTrace]:
         varies = per_wave(self.kernel)
         loops = [op for op in self.kernel.body.walk() if op.name == "for"]

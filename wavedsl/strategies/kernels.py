@@ -218,16 +218,18 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int], asked: 
 
 
 @functools.cache
-def gemv(form: Form, columns: int, depth: int, waves: int, asked: Asked = UNASKED, split: int = 1) -> Any:
+def gemv(
+    form: Form, columns: int, depth: int, waves: int, asked: Asked = UNASKED, split: int = 1, dependent: bool = False
+) -> Any:  # fmt: skip
     """A few rows of A against all of B, which streams once: multiply-adds, no matrix instruction. M stays whole; lanes,
     and `waves` of a workgroup, keep their parts of the sums until behind the loop. `split`: workgroups that share the
-    trips of the same columns."""
+    trips of the same columns. `dependent`: launches may overlap."""
     a_type, b_type, c_type = form.arrays(wd.GLOBAL)
 
     @wd.wave(
         [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / waves)],
         subs={BN: columns, BK: depth},
-        schedule=wd.Schedule(split_k=split),
+        schedule=wd.Schedule(split_k=split, dependent=dependent or None),
     )
     def gemm_gemv(a: a_type, b: b_type, c: c_type, alpha: wd.Scalar[form.sums], beta: wd.Scalar[form.sums]):
         start = wd.Register[M, N, form.sums](0)

@@ -212,7 +212,9 @@ def _up_to(values: Sequence[int], extent: int) -> tuple[int, ...]:
 def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
     """A user's space with normalised symbols. ConstraintError for what is no symbol or value, or for no values."""
     if not isinstance(space, Mapping):
-        raise ConstraintError(f"space is {space!r}", hint="a dict from symbols to values: space={BM: [32, 64]}")
+        raise ConstraintError(
+            f"space is {space!r}", kernel.loc, hint="a dict from symbols to values: space={BM: [32, 64]}"
+        )
     known = {str(s) for s in tile_symbols(kernel)} | {str(s) for s in kernel.subs}
     found: dict[Any, tuple[int, ...]] = {}
     for name, values in space.items():
@@ -221,6 +223,7 @@ def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
         if not chosen and str(symbol) not in known:
             raise ConstraintError(
                 f"space has {symbol}, which sizes no tile of {kernel.name}",
+                kernel.loc,
                 hint=f"it may vary {', '.join(sorted(known)) or 'nothing'} and {', '.join(map(repr, SCHEDULE))}",
             )
         one = symbol == REGISTERS and isinstance(values, tuple) and all(map(_whole, values))  # a pair is one value
@@ -372,7 +375,7 @@ class _Cut:
 def _cut_for(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target: Target) -> _Cut | str:
     """The kernel with a candidate's tiles, or why it cannot have them."""
     values = {**dims, **{normalise(sympy.Symbol(n)): v for n, v in candidate.subs}}
-    word = "waves" if target.vendor == "amd" else "warps"
+    word = f"{target.wave_word}s"
     try:
         graph = kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))})
         if target.warpgroup is not None and any(n.op in PRODUCTS for n in graph.all_nodes()):
@@ -429,7 +432,7 @@ def _misfit(here: _Cut, choices: Mapping[str, Any]) -> str:
     looped = [n for n in ("ping_pong", STREAM) if choices.get(n)]
     if looped and not any(p.role == "loop" for p in partition.dims.values()):
         return f"{looped[0]} wants a loop whose trips make a sum"
-    if choices.get("ping_pong") and target.vendor == "amd" and partition.waves < 2 * target.simds:
+    if choices.get("ping_pong") and target.waves_alternate and partition.waves < 2 * target.simds:
         return f"two groups of waves that take turns want {2 * target.simds} waves, the tiles have {partition.waves}"
     parts = choices.get(SPLIT, 1)
     if parts > 1:

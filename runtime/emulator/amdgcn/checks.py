@@ -471,7 +471,7 @@ class Checker:
                     lanes = self.undefined.lanes(st, marks, code)
                     lanes = lanes if active is None else lanes & active
                     if lanes.any():
-                        self.lds.w_wave[self.lds.granules(position, size)[lanes]] = -1
+                        self.lds.unwrite(position, size, lanes)
         if last:
             f = self._launch(st, index, 0)
             f.role, f.position, f.active, f.size = "write", position, active, size

@@ -33,7 +33,7 @@ from wavedsl.runtime.emulator.amdgcn.state import LANES, U8, U64, Registers, Sta
 from wavedsl.runtime.emulator.amdgcn.step import Context, Step, Unsupported
 from wavedsl.runtime.emulator.amdgcn.text import CODE_BASE, Kernel, Line, Program, parse
 from wavedsl.runtime.emulator.memory import GlobalMemory
-from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
+from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude, seed_or_default
 
 BATCH_WAVES = 256
 SPIN_LIMIT = 256
@@ -87,7 +87,7 @@ def run_amdgcn(
     """
     program = _parsed(asm, target)
     entry = _entry(program, kernel)
-    seed = int(os.environ.get("WAVEDSL_SEED", "0")) if seed is None else seed
+    seed = seed_or_default(seed)
     report = EmulationReport(seed=seed)
     if 0 in tuple(grid):
         return report

@@ -2,6 +2,9 @@
 
 An epoch is the time between two barriers of a wave. Accesses are checked when they issue; what a wave has not waited
 for when it passes a barrier belongs to the next epoch too.
+
+Who accessed a cell is one number: epoch, wave of the workgroup and instruction from the top. What an access
+touches is [cell, lane], not [lane, cell]: NumPy reduces and broadcasts over an access's few cells slowly.
 """
 
 from __future__ import annotations
@@ -12,6 +15,13 @@ import numpy as np
 from wavedsl.codegen.amdgcn.isa import Inst
 from wavedsl.runtime.emulator.amdgcn.ds import lds_load
 from wavedsl.runtime.emulator.amdgcn.state import LANES, U32, State
+
+EPOCH, WAVE = 40, 24
+"""Bits where epoch and wave begin in the number of who accessed a cell; below is the instruction."""
+NOBODY = -1 << 63
+"""Set in what nothing has written or read."""
+MANY = 0xFFFF
+"""Instead of a wave: several of one epoch."""
 
 _TOUCHES = {"reads": "wrote", "overwrites": "read", "writes": "also wrote"}
 
@@ -32,45 +42,52 @@ class LdsShadow:
     def new_batch(self, size: int) -> None:
         """Forget everything; `size`: bytes of all workgroups of the batch together."""
         n = max(64, size) // self.granule + 64
-        self.w_wave = np.full(n, -1, np.int16)
-        self.w_epoch = np.full(n, -1, np.int32)
-        self.w_index = np.zeros(n, np.int32)
-        self.r_wave = np.full(n, -1, np.int16)
-        self.r_epoch = np.full(n, -1, np.int32)
-        self.r_index = np.zeros(n, np.int32)
+        self.writer = np.full(n, NOBODY, np.int64)
+        self.reader = np.full(n, NOBODY, np.int64)
         self.coming = np.zeros(n, bool)
         """LDS granules that a direct copy will still write."""
         self.unreturned = np.zeros(n, bool)
 
     def granules(self, position: np.ndarray, size: int) -> np.ndarray:
         """Shadow cells of an access, [wave, lane, cell]."""
+        first, count = self._first(position, size)
+        return first[..., None] + np.arange(count)
+
+    def _first(self, position: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+        """The first shadow cell of every lane's access, [wave, lane], and how many there are."""
         g = self.granule
         if g > 1 and (size % g or np.bitwise_or.reduce(position, axis=None) % g):
             self._refine()
             g = self.granule
-        first = position // g
-        return first[..., None] + np.arange(max(1, size // g))
+        return position // g, max(1, size // g)
 
     def _refine(self) -> None:
         """Track single bytes from here on: an access was not aligned to the cells."""
         n = self.granule
-        for name in ("w_wave", "w_epoch", "w_index", "r_wave", "r_epoch", "r_index", "coming", "unreturned"):
+        for name in ("writer", "reader", "coming", "unreturned"):
             setattr(self, name, np.repeat(getattr(self, name), n))
         self.granule = 1
 
-    def _cells(
-        self, st: State, position: np.ndarray, size: int, active: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cells [n, k] of the active lanes, with the wave and epoch of each lane."""
-        g = self.granules(position, size)
-        wave, epoch = st.wave.astype(np.int16)[:, None], st.epoch.astype(np.int32)[:, None]
-        if active is None:
-            lanes = position.shape[1]
-            return g.reshape(-1, g.shape[-1]), wave.repeat(lanes, axis=0), epoch.repeat(lanes, axis=0)
-        of_wave = np.nonzero(active)[0]
-        return g[active], wave[of_wave], epoch[of_wave]
+    def unwrite(self, position: np.ndarray, size: int, active: np.ndarray) -> None:
+        """As if nothing had written what lanes access; which instruction did so stays known."""
+        cells = self.granules(position, size)[active]
+        self.writer[cells] |= NOBODY
 
-    def lane_mask(self, st: State, active: Any, chosen: np.ndarray) -> np.ndarray:
+    def _cells(
+        self, st: State, index: int, position: np.ndarray, size: int, active: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells [k, n] that the active lanes access, and as whom."""
+        first, count = self._first(position, size)
+        wave = st.epoch << EPOCH | st.wave << WAVE | index
+        if active is None:
+            first, wave = first.reshape(-1), wave.repeat(position.shape[1])
+        else:
+            first, wave = first[active], wave[np.nonzero(active)[0]]
+        own = np.empty((count, len(first)), np.int64)
+        own[:] = wave
+        return first + np.arange(count)[:, None], own
+
+    def lane_mask(self, st: State, active: Any, chosen: Any) -> np.ndarray:
         mask = np.zeros((st.waves, LANES), bool)
         if active is None:
             mask.reshape(-1)[:] = chosen
@@ -81,10 +98,10 @@ class LdsShadow:
     def _race(
         self, st: State, index: int, active: Any, conflict: np.ndarray, cells: np.ndarray, other: np.ndarray, what: str
     ) -> None:
-        lanes: np.ndarray = np.any(conflict, axis=1)
-        at = np.argwhere(conflict)[0]
-        line = self.engine.program.lines[int(other[cells[at[0], at[1]]])]
-        offset = int(cells[at[0], at[1]]) * self.granule % max(1, self.engine.env.stride)
+        lanes: np.ndarray = np.any(conflict, axis=0)
+        at = _first_of(conflict, cells)
+        line = self._line(other, at)
+        offset = at * self.granule % max(1, self.engine.env.stride)
         self.engine.find(
             "race",
             index,
@@ -94,22 +111,25 @@ class LdsShadow:
             self.lane_mask(st, active, lanes),
         )
 
+    def _line(self, accesses: np.ndarray, cell: int) -> Any:
+        """The instruction that accessed a cell last."""
+        return self.engine.program.lines[int(accesses[cell]) & (1 << WAVE) - 1]
+
     def read(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> np.ndarray | None:
         """Check and record a read; returns lanes that read bytes never written, or None."""
-        cells, wave, epoch = self._cells(st, position, size, active)
+        cells, own = self._cells(st, index, position, size, active)
         if not cells.size:
             return None
-        writer = self.w_wave[cells]
+        writer = self.writer.take(cells)
         if self.races:
-            conflict = (writer >= 0) & (writer != wave) & (self.w_epoch[cells] == epoch)
+            conflict = _others(writer, own)
             if conflict.any():
-                self._race(st, index, active, conflict, cells, self.w_index, "reads")
+                self._race(st, index, active, conflict, cells, self.writer, "reads")
         if self.has_dma:
-            early = self.coming[cells]
+            early = self.coming.take(cells)
             if early.any():
-                lanes = self.lane_mask(st, active, early.any(axis=1))
-                at = np.argwhere(early)[0]
-                line = self.engine.program.lines[int(self.w_index[cells[at[0], at[1]]])]
+                lanes = self.lane_mask(st, active, early.any(axis=0))
+                line = self._line(self.writer, _first_of(early, cells))
                 self.engine.find(
                     "missing-wait",
                     index,
@@ -118,17 +138,15 @@ class LdsShadow:
                     lanes,
                 )
         if self.races:
-            same = self.r_epoch[cells] == epoch
-            before = self.r_wave[cells]
-            self.r_wave[cells] = np.where(same & (before != wave) & (before != -1), np.int16(-2), wave)
-            self.r_epoch[cells] = epoch
-            self.r_index[cells] = index
-            after = self.r_wave[cells]
-            mixed = (after != wave) & (after != -2)
+            shared = _others(self.reader.take(cells), own)
+            self.reader[cells] = np.where(shared, own | MANY << WAVE, own) if shared.any() else own
+            after = self.reader.take(cells)
+            mixed = after != own
             if mixed.any():
-                self.r_wave[cells[mixed]] = -2
-        never = (writer == -1).any(axis=1)
-        return self.lane_mask(st, active, never) if never.any() else None
+                mixed &= after != own | MANY << WAVE
+                self.reader[cells[mixed]] |= MANY << WAVE
+        never = writer < 0
+        return self.lane_mask(st, active, never.any(axis=0)) if never.any() else None
 
     def write(
         self,
@@ -141,25 +159,21 @@ class LdsShadow:
         exclusive: bool,
     ) -> None:
         """Check and record a write. `words`: what is written, to tell harmless equal writes from races."""
-        cells, wave, epoch = self._cells(st, position, size, active)
+        cells, own = self._cells(st, index, position, size, active)
         if not cells.size:
             return
         if self.races:
-            reader = self.r_wave[cells]
-            conflict = (self.r_epoch[cells] == epoch) & (reader != wave) & (reader != -1)
+            conflict = _others(self.reader.take(cells), own)
             if conflict.any():
-                self._race(st, index, active, conflict, cells, self.r_index, "overwrites")
-            writer = self.w_wave[cells]
-            conflict = (writer >= 0) & (writer != wave) & (self.w_epoch[cells] == epoch)
+                self._race(st, index, active, conflict, cells, self.reader, "overwrites")
+            conflict = _others(self.writer.take(cells), own)
             if conflict.any() and exclusive and not self._same(st, position, size, active, words, conflict):
-                self._race(st, index, active, conflict, cells, self.w_index, "writes")
-        self.w_wave[cells] = wave
-        self.w_epoch[cells] = epoch
-        self.w_index[cells] = index
+                self._race(st, index, active, conflict, cells, self.writer, "writes")
+        self.writer[cells] = own
         if self.races and exclusive:
-            other = self.w_wave[cells] != wave
+            other = self.writer.take(cells) != own
             if other.any() and not self._equal(st, position, size, active, words, other):
-                self._race(st, index, active, other, cells, self.w_index, "writes")
+                self._race(st, index, active, other, cells, self.writer, "writes")
 
     def _same(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
         """Whether the bytes already there are the ones written now."""
@@ -169,7 +183,7 @@ class LdsShadow:
         limit = U32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
         equal = ((now ^ words) & limit == 0).all(axis=0)
         equal = equal.reshape(-1) if active is None else equal[active]
-        return bool(equal[conflict.any(axis=1)].all())
+        return bool(equal[conflict.any(axis=0)].all())
 
     def _equal(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
         """Whether lanes of different waves that write the same address at once write the same words."""
@@ -186,28 +200,21 @@ class LdsShadow:
 
     def atomic(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
         """Atomics order themselves among waves; against plain accesses they are writes."""
-        cells, wave, epoch = self._cells(st, position, size, active)
+        cells, own = self._cells(st, index, position, size, active)
         if not cells.size:
             return
         if self.races:
-            lines = self.engine.program.lines
-            for owner, when, who in (
-                (self.w_wave, self.w_epoch, self.w_index),
-                (self.r_wave, self.r_epoch, self.r_index),
-            ):
-                conflict = (owner[cells] != wave) & (owner[cells] != -1) & (when[cells] == epoch)
+            for accesses in (self.writer, self.reader):
+                conflict = _others(accesses.take(cells), own)
                 if conflict.any():
-                    at = np.argwhere(conflict)
-                    plain = [p for p in at[:64].tolist() if not _is_atomic(lines[int(who[cells[p[0], p[1]]])].inst)]
+                    at = np.argwhere(conflict.T)[:64].tolist()
+                    plain = [(k, n) for n, k in at if not _is_atomic(self._line(accesses, cells[k, n]).inst)]
                     if plain:
                         only = np.zeros_like(conflict)
-                        only[plain[0][0], plain[0][1]] = True
-                        self._race(
-                            st, index, active, only, cells, who, "overwrites" if owner is self.r_wave else "writes"
-                        )
-        self.w_wave[cells] = wave
-        self.w_epoch[cells] = epoch
-        self.w_index[cells] = index
+                        only[plain[0]] = True
+                        what = "overwrites" if accesses is self.reader else "writes"
+                        self._race(st, index, active, only, cells, accesses, what)
+        self.writer[cells] = own
 
     def barrier(self, st: State) -> None:
         """(RACE) What is under way when a wave passes a barrier also happens after it."""
@@ -215,17 +222,23 @@ class LdsShadow:
             return
         for f in (*st.vm, *st.lgkm):
             for part in f.places():
-                cells, wave, epoch = self._cells(st, part.position, part.size, part.active)
-                if not cells.size:
-                    continue
-                if f.role == "read":
-                    self.r_wave[cells] = wave
-                    self.r_epoch[cells] = epoch + 1
-                    self.r_index[cells] = f.index
-                else:
-                    self.w_wave[cells] = wave
-                    self.w_epoch[cells] = epoch + 1
-                    self.w_index[cells] = f.index
+                cells, own = self._cells(st, f.index, part.position, part.size, part.active)
+                accesses = self.reader if f.role == "read" else self.writer
+                accesses[cells] = own + (1 << EPOCH)
+
+
+def _others(accesses: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Where the last access was by another wave, in the same epoch."""
+    apart = accesses ^ own
+    apart >>= WAVE
+    apart -= 1  # without sign, the same wave and epoch is now the largest number, and nobody a large one
+    return apart.view(np.uint64) < np.uint64(MANY)
+
+
+def _first_of(marked: np.ndarray, cells: np.ndarray) -> int:
+    """The first marked cell of the first lane that has one."""
+    lane, k = np.argwhere(marked.T)[0]
+    return int(cells[k, lane])
 
 
 def _is_atomic(inst: Inst | None) -> bool:

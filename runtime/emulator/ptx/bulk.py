@@ -8,7 +8,7 @@ the destination holds poison, and the shadow says who may touch what.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from wavedsl.runtime.emulator.ptx.tensor import CHUNK, TensorBoxes, combine
 from wavedsl.runtime.tensor_map import TensorMapSpec
 
 Step = Callable[[Mask], None]
+Corners = Iterator[tuple[Array, TensorMapSpec, int, Array]]
 
 TILE_ALIGNMENT = 128
 """Alignment of a box in shared memory, whatever its swizzle."""
@@ -110,6 +111,8 @@ class BulkCopies:
         if "wait" in effects:
             return self._wait(inst.args[0].value, "read" in inst.name.split("."))
         args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        if "hint" in effects:
+            return self._ask(inst, row, pc, args)
         if "load" in effects:
             return self._load(inst, row, pc, args)
         return self._store(inst, row, pc, args)
@@ -174,25 +177,44 @@ class BulkCopies:
 
         return run
 
-    def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
-        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor, what is read)]."""
+    def _corners(self, inst: Inst, tensor: Address) -> Callable[[Array], Corners]:
+        """Getter of (lanes, tensor map, address of the tensor, corners of their boxes), one for each map."""
         at = address_of(self.m, Address(tensor.base, tensor.offset))
         coords = [self._values(c, "s32") for c in tensor.coords]
 
-        def get(lanes: Array) -> Any:
+        def get(lanes: Array) -> Corners:
             where = at(lanes)
             corner = np.stack([c(lanes) for c in coords])
             for address in np.unique(where).tolist():
                 on = where == address
                 found = self.boxes.find(inst, address, len(coords), int(lanes[int(np.argmax(on))]))
-                if found is None:
-                    continue
-                spec, base = found
-                read = self.boxes.gather(inst, spec, base, corner[:, on], lanes[on])
-                if read is not None:
-                    yield lanes[on], read[0], spec.box_bytes, spec.swizzle, base, read[1]
+                if found is not None:
+                    yield lanes[on], *found, corner[:, on]
 
         return get
+
+    def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
+        """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor, what is read)]."""
+        corners = self._corners(inst, tensor)
+
+        def get(lanes: Array) -> Any:
+            for part, spec, base, corner in corners(lanes):
+                read = self.boxes.gather(inst, spec, base, corner, part)
+                if read is not None:
+                    yield part, read[0], spec.box_bytes, spec.swizzle, base, read[1]
+
+        return get
+
+    def _ask(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
+        """Bytes that are only to come to L2: what is asked for must be such that it could be copied."""
+        get = self._corners(inst, args["map"]) if "map" in args else self._bytes(inst, row, pc, args)
+
+        def run(mask: Mask) -> None:
+            for part, *what in get(self._lanes(mask)):
+                if "map" in args:
+                    self.boxes.ask(inst, *what, part)
+
+        return run
 
     def _bytes(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Callable[[Array], Any]:
         """Getter of a plain load, from global memory or this CTA's shared memory."""

@@ -108,6 +108,8 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
         return _warp(m, inst, row)
     if "fence" in effects and m.checks:
         return _fence(m, row)
+    if "warpsync" in effects and m.checks:
+        return lambda mask: m.shadow.advance(_warps(m, mask))
     if effects & {"fence", "hint", "warpsync"}:
         return _nothing
     if "policy" in effects:

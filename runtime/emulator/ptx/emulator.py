@@ -9,7 +9,6 @@ asynchronous copies, follow a seed.
 from __future__ import annotations
 
 import functools
-import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +30,7 @@ from wavedsl.runtime.emulator.ptx.module import Function, Inst, Module, Param
 from wavedsl.runtime.emulator.ptx.program import Stop, looked_up, prepare
 from wavedsl.runtime.emulator.ptx.run import Runner
 from wavedsl.runtime.emulator.ptx.warp_ops import registers
-from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude
+from wavedsl.runtime.emulator.report import Collector, EmulationReport, Finding, conclude, seed_or_default
 from wavedsl.runtime.tensor_map import ALIGNMENT, BYTES, TensorMap, encode
 
 BATCH_WARPS = 256
@@ -63,7 +62,7 @@ def run_ptx(
     `seed` fixes the adversarial order (default: WAVEDSL_SEED, else 0). Raises EmulationError for findings when
     `checks` is True and for unsupported text always; LaunchError for a launch that the driver would refuse.
     """
-    seed = int(os.environ.get("WAVEDSL_SEED", "0")) if seed is None else seed
+    seed = seed_or_default(seed)
     collector = Collector()
     report = EmulationReport(seed=seed)
     try:

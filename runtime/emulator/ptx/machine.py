@@ -144,7 +144,7 @@ class Machine:
 
     def _specials(self) -> None:
         bx, by, _ = self.launch.block
-        t = np.arange(self.T, dtype=np.int64)
+        self.every = t = np.arange(self.T, dtype=np.int64)
         in_cta = t % (self.warps * 32)
         self.cta_of = t // (self.warps * 32)
         self.warp_of = (in_cta // 32).astype(np.int64)
@@ -391,12 +391,12 @@ def conflicts(offsets: Array, width: int, warps: Array, position: Array) -> int:
     words = max(1, width // 4)
     word = (offsets[:, None] // 4 + np.arange(words)).reshape(-1)
     phase = np.repeat(phase, words)
-    pair = np.unique(phase * (1 << 32) + word)
+    pair = phase * (1 << 32) + word
+    pair.sort()
+    pair = pair[np.concatenate(([True], pair[1:] != pair[:-1]))]
     slot = (pair >> 32) * 32 + (pair & 31)
-    slots, counts = np.unique(slot, return_counts=True)
-    groups = slots // 32
-    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
-    return int(np.maximum.reduceat(counts, starts).sum()) - len(starts)
+    fullest = np.bincount(slot, minlength=32 * (int(pair[-1] >> 32) + 1)).reshape(-1, 32).max(axis=1)
+    return int(fullest.sum()) - int(np.count_nonzero(fullest))
 
 
 def place_statics(module: Module, function: Function, memory: GlobalMemory) -> dict[str, tuple[str, int]]:

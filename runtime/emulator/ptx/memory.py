@@ -441,12 +441,13 @@ class Access:
             return None
         cta = m.cta_of if lanes is None else m.cta_of[lanes]
         g = m.shadow.granules(cta, offset, self.width)
+        threads = m.every if lanes is None else lanes
         if self.writes:
             if atomic:
                 m.shadow.acquire_writes(g, warps)
-            defects = m.shadow.write(g, warps, self.pc, same, pending=pending, atomic=atomic, strong=self.strong)
+            defects = m.shadow.write(g, threads, self.pc, same, pending=pending, atomic=atomic, strong=self.strong)
         else:
-            defects = m.shadow.read(g, warps, self.pc, strong=self.strong)
+            defects = m.shadow.read(g, threads, self.pc, strong=self.strong)
         for d in defects:
             self.defect(d, offset, lanes)
         return g

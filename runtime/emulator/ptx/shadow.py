@@ -16,11 +16,14 @@ before it executed a proxy fence has been *fenced*; that travels with the clocks
 between the two accesses. Fences may be for shared or for global memory alone. Neither data of `cp.async` nor mbarriers
 that have just been initialised are held to that: published compilers leave the fence out there.
 
-Lanes of one warp are taken as ordered by program order (the instructions of this table that exchange data within a warp
-converge it). Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other, and one that
-follows another knows what the other's warp did before it. Two warps that write the same value to the same place
-without order are not reported: the value is the same in either order. An asynchronous copy leaves its granules
-*pending*: nobody may touch them until the issuing thread has waited, from then on they count as written by its warp.
+Lanes of one warp run one by one for all that the architecture says: what one has written another may read, or write
+again, behind a barrier that both come to (`bar.warp.sync`, or one of the workgroup), which begins a new *epoch* of the
+warp, as whatever else moves its clock does. So each granule also remembers which lane wrote and which read it last.
+Where several lanes of one instruction read it the last one counts. Atomic and strong (volatile, relaxed, acquire,
+release) accesses do not race with each other, and one that follows another knows what the other's warp did before it.
+Two warps that write the same value to the same place without order are not reported: the value is the same in either
+order. An asynchronous copy leaves its granules *pending*: nobody may touch them until the issuing thread has waited,
+from then on they count as written by its warp.
 """
 
 from __future__ import annotations
@@ -33,6 +36,12 @@ from wavedsl.ir.quick_dataclass import dataclass
 Array = Any
 
 EMPTY, VALID, PENDING = 0, 1, 2
+LANES = 6
+"""Bits for a lane: 0 to 31, or"""
+ANY = (1 << LANES) - 1
+"""one of several, or of an agent that has none."""
+READERS = 17
+"""Bits for who read: its warp in the domain, above its lane."""
 
 
 @dataclass
@@ -74,14 +83,19 @@ class SharedShadow:
         self.state = np.zeros(n, np.uint8)
         self.writer = np.zeros(n, np.int64)
         self.write_clock = np.zeros(n, np.int32)
-        self.write_inst = np.full(n, -1, np.int32)
+        self.write_inst = np.full(n, -1, np.int64)
+        """Of the last write: instruction << LANES | lane."""
         self.atomic = np.zeros(n, np.bool_)
         self.copied = np.zeros(n, np.bool_)
         self.read_clock = np.zeros((n, self.readers), np.int32)
-        self.read_inst = np.full(n, -1, np.int32)
+        self.read_inst = np.full(n, -1, np.int64)
+        """Of the last read: (instruction << READERS - LANES | warp) << LANES | lane."""
         # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
         self.own = np.tile(np.arange(w), ctas // cluster)
         self.rows = np.arange(ctas * warps)
+        threads = np.arange(ctas * warps * 32)
+        self.codes = (threads >> 5) % w << LANES | threads & 31
+        """Of each thread, its warp in the domain and its lane."""
         self.know = np.zeros((ctas * warps, self.barriers + (16 if agents else 0)), np.int32)
         self.know[self.rows, self.own] = 1
         self._warps = np.arange(w)
@@ -108,18 +122,20 @@ class SharedShadow:
     def _own_clock(self, warp: Array) -> Array:
         return self.know.reshape(-1).take(warp * self.columns + warp % self.warps)
 
-    def _unknown(self, g: Array, warp: Array) -> tuple[Array, Array]:
-        """Where the last write is by another agent that `warp` (global numbers, [rows, 1]) has not synchronised
-        with.
+    def _unknown(self, g: Array, warp: Array, own: Array) -> tuple[Array, Array, Array]:
+        """Where the last write is by another agent that `warp` (global numbers, [rows, 1]; `own` in the domain) has not
+        synchronised with, or by this warp in this epoch; who wrote; where it was this warp.
         """
         writer = self.writer.take(g)
         known = self.know.reshape(-1).take(warp * self.columns + writer)
-        return (self.write_clock.take(g) > known) & (writer != warp % self.warps), writer
+        mine = writer == own
+        np.subtract(known, mine, out=known)  # of its own a warp knows the epochs before
+        return self.write_clock.take(g) > known, writer, mine
 
     def _clash(self, late: Array, g: Array, writer: Array, verb: str) -> Defect:
         """The first of unordered accesses to what another agent wrote."""
         row, col = (int(x[0]) for x in np.nonzero(late))
-        other = int(self.write_inst[g[row, col]])
+        other = int(self.write_inst[g[row, col]]) >> LANES
         if self.agents and int(writer[row, col]) >= self.barriers:
             what = f"{verb} what a bulk copy writes, without having waited for the copy's mbarrier"
             return Defect("missing-wait", row, other, what)
@@ -127,25 +143,41 @@ class SharedShadow:
 
     # ------------------------------------------------------------------------------------------------ warps
 
-    def read(self, g: Array, warp: Array, pc: int, *, strong: bool = False) -> list[Defect]:
-        """Record reads of granules [rows, k] by global warps [rows]; `strong` ones (volatile, relaxed, acquire)
+    def read(self, g: Array, thread: Array, pc: int, *, strong: bool = False) -> list[Defect]:
+        """Record reads of granules [rows, k] by threads [rows]; `strong` ones (volatile, relaxed, acquire)
         synchronise.
         """
+        warp = thread[:, None] >> 5
         if strong:
-            self.acquire_writes(g, warp)
-        warp = warp[:, None]
+            self.acquire_writes(g, warp[:, 0])
+        code = self.codes.take(thread)[:, None]
+        own = code >> LANES
         out: list[Defect] = []
         state = self.state.take(g)
         if (state != VALID).any():
             out += self._state_defects(state, g, "reads")
-        late, writer = self._unknown(g, warp)
-        if late.any():
-            late &= state != PENDING
+        open_, writer, mine = self._unknown(g, warp, own)
+        if open_.any():
+            late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "reads"))
-        self.read_clock.reshape(-1)[g * self.readers + warp % self.warps] = self._own_clock(warp)
-        self.read_inst[g] = pc
+            mine &= open_ & (state == VALID)
+            if strong:
+                mine &= ~self.atomic.take(g)
+            out += self._other_lane(mine, g, code, "reads")
+        self.read_clock.reshape(-1)[g * self.readers + own] = self._own_clock(warp)
+        self.read_inst[g] = code | pc << READERS
         return out
+
+    def _other_lane(self, mine: Array, g: Array, code: Array, verb: str) -> list[Defect]:
+        """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote."""
+        wrote = self.write_inst.take(g) & ANY
+        mine &= (wrote != code & ANY) & (wrote != ANY)
+        if not mine.any():
+            return []
+        row, col = (int(x[0]) for x in np.nonzero(mine))
+        what = f"{verb} what another lane of this warp wrote, with no barrier that both come to in between"
+        return [Defect("race", row, int(self.write_inst[g[row, col]]) >> LANES, what)]
 
     def _state_defects(self, state: Array, g: Array, verb: str) -> list[Defect]:
         out = []
@@ -156,7 +188,7 @@ class SharedShadow:
         if pending.any():
             row, col = (int(x[0]) for x in np.nonzero(pending))
             what = f"{verb} shared memory that an asynchronous copy has not been waited for"
-            out.append(Defect("missing-wait", row, int(self.write_inst[g[row, col]]), what))
+            out.append(Defect("missing-wait", row, int(self.write_inst[g[row, col]]) >> LANES, what))
         return out
 
     def acquire_writes(self, g: Array, warp: Array) -> None:
@@ -173,7 +205,7 @@ class SharedShadow:
     def write(
         self,
         g: Array,
-        warp: Array,
+        thread: Array,
         pc: int,
         same: Array | None,
         *,
@@ -181,52 +213,81 @@ class SharedShadow:
         atomic: bool = False,
         strong: bool = False,
     ) -> list[Defect]:
-        """Record writes of granules [rows, k]. `same` [rows]: the write left memory as it was (None: not known).
+        """Record writes of granules [rows, k] by threads [rows]. `same` [rows]: the write left memory as it was (None:
+        not known).
 
         Writes of one instruction that disagree are the caller's to find: it sees the values.
         """
-        warp = warp[:, None]
+        warp = thread[:, None] >> 5
+        code = self.codes.take(thread)[:, None]
+        own = code >> LANES
         out: list[Defect] = []
         state = self.state.take(g)
         if atomic:
             out += self._state_defects(state, g, "reads")
         elif (state == PENDING).any():
             out += self._state_defects(state, g, "writes")
-        late, writer = self._unknown(g, warp)
-        if late.any():
+        open_, writer, mine = self._unknown(g, warp, own)
+        if open_.any():
             if atomic or strong:
-                late &= ~self.atomic.take(g)
+                open_ &= ~self.atomic.take(g)
             if same is not None:
-                late &= ~same[:, None]
-            late &= state != PENDING
+                open_ &= ~same[:, None]
+            late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "overwrites"))
-        own = warp % self.warps
-        if self.readers > 1 and not (atomic or strong):
-            out += self._read_before(g, warp[:, 0], own[:, 0])
+            out += self._other_lane(open_ & mine & (state == VALID), g, code, "overwrites")
+        if not (atomic or strong):
+            out += self._read_before(g, warp[:, 0], own[:, 0], code, same)
         self.writer[g] = np.broadcast_to(own, g.shape)
         self.write_clock[g] = np.broadcast_to(self._own_clock(warp), g.shape)
-        self.write_inst[g] = pc
+        wrote = code & ANY | pc << LANES
+        self.write_inst[g] = wrote
+        if not atomic:
+            several = self.write_inst.take(g) != wrote
+            if several.any():
+                self.write_inst[g[several]] = pc << LANES | ANY
         self.atomic[g] = atomic or strong
         self.copied[g] = pending
         self.state[g] = PENDING if pending else VALID
         return out
 
-    def _read_before(self, g: Array, warp: Array, own: Array) -> list[Defect]:
+    def _read_by_lane(self, reads: Array, g: Array, code: Array, same: Array | None) -> list[Defect]:
+        """Of granules that the writing warp has read in this epoch, `reads`, those that another lane of it has."""
+        reader = self.read_inst.take(g) & (1 << READERS) - 1
+        reads = reads & (reader >> LANES == code >> LANES) & (reader != code)
+        if same is not None:
+            reads &= ~same[:, None]
+        if not reads.any():
+            return []
+        row, col = (int(x[0]) for x in np.nonzero(reads))
+        what = "overwrites what another lane of this warp reads, with no barrier that both come to in between"
+        return [Defect("race", row, int(self.read_inst[g[row, col]]) >> READERS, what)]
+
+    def _read_before(
+        self, g: Array, warp: Array, own: Array, code: Array = None, same: Array | None = None
+    ) -> list[Defect]:
         """Reads by others that warps [rows], about to write granules [rows, k], do not know of. `own`: a column whose
-        reads count as known.
+        reads count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
         """
         reads: Array = self.read_clock.take(g, axis=0)
         known: Array = self.know.take(warp, axis=0)
+        if code is not None:
+            known[np.arange(len(known)), own] -= 1
         known = known[:, None, : self.readers]
         unseen = reads > known
         if not unseen.any():
             return []
-        unseen &= np.arange(self.readers) != own[:, None, None]
+        mine = np.arange(self.readers) == own[:, None, None]
+        if code is not None:
+            by_lane = self._read_by_lane((unseen & mine).any(axis=2), g, code, same)
+            if by_lane:
+                return by_lane
+        unseen &= ~mine
         if not unseen.any():
             return []
         row, col, reader = (int(x[0]) for x in np.nonzero(unseen))
-        other = int(self.read_inst[g[row, col]])
+        other = int(self.read_inst[g[row, col]]) >> READERS
         if reader < self.warps:
             return [Defect("race", row, other, "overwrites what another warp reads")]
         who = "a wgmma" if reader < self.stores else "a bulk store"
@@ -270,10 +331,10 @@ class SharedShadow:
                 what = (
                     "reads in the asynchronous proxy what an ordinary store wrote, with no proxy fence after the store"
                 )
-                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]), what))
+                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
                 break
         self.read_clock.reshape(-1)[g * self.readers + column[:, None]] = tick[:, None]
-        self.read_inst[g] = pc
+        self.read_inst[g] = (pc + 1 << READERS) - 1
         return out
 
     def write_by(self, g: Array, warp: Array, pc: int) -> list[Defect]:
@@ -283,8 +344,8 @@ class SharedShadow:
         pending = state == PENDING
         if pending.any():
             out += self._state_defects(state, g, "writes")
-        late, writer = self._unknown(g, warp[:, None])
-        late &= ~pending
+        late, writer, mine = self._unknown(g, warp[:, None], warp[:, None] % self.warps)
+        late &= ~(mine | pending)
         if late.any():
             out.append(self._clash(late, g, writer, "overwrites"))
         else:
@@ -294,10 +355,10 @@ class SharedShadow:
             if open_.any():
                 row, col = (int(x[0]) for x in np.nonzero(open_))
                 what = "overwrites in the asynchronous proxy what an ordinary store wrote, with no proxy fence after it"
-                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]), what))
+                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
         out += self._read_before(g, warp, warp % self.warps)
         self.state[g] = PENDING
-        self.write_inst[g] = pc
+        self.write_inst[g] = pc << LANES | ANY
         self.copied[g] = False
         self.atomic[g] = False
         return out

@@ -146,6 +146,10 @@ class TensorBoxes:
             values[~inside] = fill_bits(spec)
         return np.ascontiguousarray(values).view(CHUNK), places
 
+    def ask(self, inst: Inst, spec: TensorMapSpec, base: int, coords: Array, lanes: Array) -> None:
+        """The lanes' boxes are only to come to L2: what copies would be told of them is told here."""
+        self._elements(inst, spec, base, coords, lanes, False)
+
     def scatter(
         self,
         inst: Inst,

@@ -520,7 +520,9 @@ class WarpReplay(Queue):
 
     def _taken(self, sm: _Sm, clocks: float) -> None:
         """Others than products take that many clocks of the pipe."""
-        sm.beside = [x + clocks for x in sm.beside]
+        beside = sm.beside
+        for core in range(SIMDS):
+            beside[core] += clocks
 
     def _brought(self, sm: _Sm, t: float, size: float) -> float:
         """When `size` bytes that are asked for at t are through the link. A multicast takes each receiver's share of

@@ -57,6 +57,18 @@ def test_pointers_of_one_load(target: str) -> None:
     np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("at", "at8"), [(0, 0), (4, 16), (20, 8), (24, 24), (4096, 1 << 30)])
+def test_scalar_buffers(target: str, at: int, at8: int) -> None:
+    """One address for the wave, by `s_buffer_load`; behind the 24 bytes of the buffer everything is 0."""
+    given, out, wide = numbers(np.uint32, 8), np.full(2, 9, np.uint32), np.full(2, 9, np.uint32)
+    text = (FOLDER / f"scalar_buffers.{target}.s").read_text()
+    args = [given, out, wide, np.uint64(24), np.uint32(at), np.uint32(at8)]
+    run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=args, kernel="scalar_buffers", checks=True)
+    assert out.tolist() == [given[at // 4] if at < 24 else 0, given[2]]
+    assert wide.tolist() == (given[at8 // 4 :][:2].tolist() if at8 < 24 else [0, 0])
+
+
 def test_upper_halves(launch: Launch) -> None:
     given, out = numbers(np.uint32, 64), np.zeros(64, np.uint16)
     launch("upper_halves", given, out)

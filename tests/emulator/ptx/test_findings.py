@@ -87,6 +87,43 @@ def test_same_value_by_two_warps_is_no_race():
     assert report.findings == [] and (out == 5).all()
 
 
+# Lane l stages its element and reads that of lane l ^ 1, of its own warp; then stores over what that lane has read.
+LANES = EXCHANGE.replace("add.u32 %r5, %r0, 32;\nand.b32 %r5, %r5, 63;", "xor.b32 %r5, %r0, 1;").replace(
+    "bar.sync 0;", "bar.warp.sync -1;"
+)
+LANES = LANES.replace("ret;", "bar.warp.sync -1;\nst.shared.b32 [%r4], 7;\nret;")
+
+
+def test_lanes_of_a_warp_wait_for_each_other():
+    """What one lane of a warp has written another reads behind a barrier of the warp, or of the workgroup; and likewise
+    when it writes where another has read or written."""
+    for text in (LANES, LANES.replace("bar.warp.sync -1", "bar.sync 0")):
+        report, source, out = exchange(text)
+        assert report.findings == [] and np.array_equal(out, source ^ 1)
+    first, behind = LANES.split("ld.shared")
+    f = one(exchange(first.replace("bar.warp.sync -1;", "") + "ld.shared" + behind)[0], "race", "ld.shared.b32 %r8")
+    assert "another lane of this warp" in f.message and "st.shared.b32 [%r4]" in f.message
+    f = one(exchange(first + "ld.shared" + behind.replace("bar.warp.sync -1;", ""))[0], "race", "st.shared.b32 [%r4]")
+    assert "another lane of this warp reads" in f.message and "ld.shared.b32 %r8" in f.message
+    twice = first + "st.shared.b32 [%r7], %r0;\nret;"
+    assert exchange(twice)[0].findings == []
+    f = one(exchange(first.replace("bar.warp.sync -1;", "") + "st.shared.b32 [%r7], %r0;\nret;")[0], "race", "[%r7]")
+    assert "overwrites what another lane of this warp wrote" in f.message
+
+
+def test_lanes_of_a_warp_that_need_no_barrier():
+    """Each its own place; all the same value, of which each reads its own; what atomics add up."""
+    alone = LANES.replace("xor.b32 %r5, %r0, 1", "mov.u32 %r5, %r0").replace("bar.warp.sync -1;", "")
+    assert exchange(alone)[0].findings == []
+    same = alone.replace("shl.b32 %r3, %r0, 2;", "and.b32 %r3, %r0, 32;").replace("shl.b32 %r6, %r5, 2;", "and.b32 %r6, %r5, 32;")
+    same = same.replace("st.shared.b32 [%r4], %r1", "st.shared.b32 [%r4], 5").replace("st.shared.b32 [%r4], 7;\n", "")
+    report, _, out = exchange(same)
+    assert report.findings == [] and (out == 5).all()
+    adds = same.replace("st.shared.b32 [%r4], 5;", "st.shared.b32 [%r4], 0;\nbar.warp.sync -1;\nred.shared.add.u32 [%r4], 1;\nred.shared.add.u32 [%r4], 2;\nbar.warp.sync -1;")
+    report, _, out = exchange(adds)
+    assert report.findings == [] and (out == 96).all()
+
+
 def test_uninitialised_shared_memory():
     one(exchange(EXCHANGE.replace("st.shared.b32 [%r4], %r1;\n", ""))[0], "uninitialised-read", "ld.shared.b32 %r8")
 
@@ -336,6 +373,7 @@ def test_asynchronous_copy(seed):
     (("cp.async.wait_group 1", "cp.async.wait_group 2"), "missing-wait"),
     (("cp.async.commit_group;\n", ""), "missing-wait"),
     (("bar.sync 0;\n", ""), "race"),
+    (("bar.sync 0;\nxor.b32 %r5, %r3, 512;", "xor.b32 %r5, %r3, 16;"), "race"),  # of its own warp, another lane's
     (("cp.async.wait_group 1;\nbar.sync 0;", "bar.sync 0;\ncp.async.wait_group 1;"), "race"),
 ])  # fmt: skip
 def test_asynchronous_copy_without_its_wait(change, kind, seed):

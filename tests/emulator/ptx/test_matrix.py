@@ -301,6 +301,7 @@ def test_wmma(shape, at, bt, ct, layouts, space):
             for k in range(arr.nbytes // 128):
                 lines.append(f"ld.global.b32 %r3, [%d9+{128 * k}]; st.shared.b32 [%r2+{128 * k}], %r3;")
             base[x] = f"%r{10 + i}"
+    lines.append("bar.warp.sync -1;")
     variables = "".join(f".shared .align 16 .b8 sm{x}[{arr.nbytes}];\n" for x, arr in zip("abc", arrays))
     for x, l, t, arr in (("a", al, at, arrays[0]), ("b", bl, bt, arrays[1]), ("c", "row", ct, arrays[2])):
         lines.append(f"wmma.load.{x}.sync.aligned.{l}.{shape}.{space}.{t} {brace[x]}, [{base[x]}], {arr.shape[1]};")

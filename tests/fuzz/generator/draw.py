@@ -9,11 +9,13 @@ import numpy as np
 from generator.blocks import Blocks
 from generator.functions import Functions
 from generator.further import Further
+from generator.groups import Groups
 from generator.program import Array, Do, Program, Type
 from generator.rewrites import Rewrites
+from generator.sequences import Sequences
 from generator.state import LIMIT, MOST
 
-VERSION = 12
+VERSION = 13
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -22,7 +24,7 @@ def draw(seed: int) -> Program:
     return _Draw(seed).program
 
 
-class _Draw(Further, Functions, Blocks, Rewrites):
+class _Draw(Further, Functions, Blocks, Rewrites, Sequences, Groups):
     """One kernel while it is drawn; which statements there are, and how often."""
 
     def __init__(self, seed: int):
@@ -36,6 +38,9 @@ class _Draw(Further, Functions, Blocks, Rewrites):
         self.used: set[str] = set()
         self.own: list[Array] = []
         self.program = Program(seed, {}, {}, [], [], int(self.rng.integers(0, 3)))
+        if self.chance(0.4):
+            self.whole_kernel()
+            return
         while self.cut() > MOST and not self.chance(0.04):
             self.program = Program(seed, {}, {}, [], [], self.program.flag)
         self.special = self.chance(0.15) or 0 in self.program.sizes.values()
@@ -48,6 +53,16 @@ class _Draw(Further, Functions, Blocks, Rewrites):
         if self.chance(0.3):
             self.program.by = self.one(("f32", "f16", "i64", "f64", "i8", "u16", "bf16", "u32"))
         self.write_body()
+
+    def whole_kernel(self) -> None:
+        """A kernel as people write them, in which parts are drawn."""
+        self.one((
+            self.cell, self.memory, self.line, self.chunks, self.pages, self.pages, self.vocabulary, self.segments,
+            self.experts, self.experts, self.sparse, self.quantised, self.windows, self.counting, self.search,
+            self.partial, self.butterflies,
+        ))()  # fmt: skip
+        self.finish()
+        self.unused()
 
     def region(self, count: int, depth: int) -> None:
         """`count` statements into `self.body`."""

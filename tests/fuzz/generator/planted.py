@@ -121,13 +121,54 @@ ROWS = (
 """Along a dimension, and elements at other places."""
 
 
+PLACES = (
+    "wd.read({a}[wd.tile_start(wd.sym.Z9)])", "wd.read({a}[{v}])", "wd.read({a}[1.5])", "wd.write({v}, {a}[1.5])",
+    "wd.read({a}[0, 0, 0, 0, 0, 0, 0])", "wd.read({a}[..., 0, ..., 1])", "wd.read({a}['x' : 'y'])",
+    "wd.read({a}[flag > 0])", "wd.read({a}[{v} > 1])", "wd.read({a}[{v} : {v} + 3])",
+    "wd.read({a}[0 : {d} : flag])", "wd.write({v}, {a}[{v}])", "wd.read({a}, wd.IndexMapping)",
+    "wd.read({a}, mapping={{}})", "wd.read({a}, mapping={d})", "wd.read({a}, mapping=lambda x: x)",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: 1.5}}))",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: 'x'}}))",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: None}}))",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: {v} > 1}}))",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: wd.cast({v}, wd.f32)}}))",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: wd.sym.Z9 + 1}}))",
+    "wd.read({a}, mapping=wd.IndexMapping(({d},), {{'{d}': 0}}))",
+    "wd.write({v}, {a}, mapping=wd.IndexMapping((wd.sym.Z9,), {{}}))",
+    "wd.atomic_add({v}, {a}, mapping={d})", "wd.atomic_add({v}, {a}, mapping=wd.IndexMapping((wd.sym.Z9,), {{}}))",
+    "wd.atomic_max({v}, {a}[0.5])", "wd.atomic_cas({v}, {v}, {v})", "wd.atomic_xchg({a}, {a})",
+    "wd.iterate({l}, stop={v})(lambda: None)", "wd.iterate({l}, stop=wd.index({d}))(lambda: None)",
+    "wd.iterate({l}, start=wd.read({a}))(lambda: None)", "wd.iterate({l}, start=flag > 0)(lambda: None)",
+    "wd.iterate({l}, start=wd.cast(flag, wd.f32))(lambda: None)", "wd.iterate({l}, step=2)(lambda: None)",
+    "wd.iterate({l}, init_args=[{v}])(lambda x: {a})", "wd.iterate({l}, init_args=[{v}])(lambda x: wd.cast(x, wd.i4))",
+    "wd.iterate(({l}, {l}))(lambda: None)", "wd.iterate({l}, {l})(lambda: None)", "wd.iterate({l}, init_args={{}})(1)",
+    "wd.while_loop(lambda x: x > 1, lambda x: x, {v})", "wd.while_loop(lambda: 1, lambda: None, [])",
+    "wd.while_loop(lambda n, m: n < m, lambda n: n, [wd.Register[wd.i32](0), wd.Register[wd.i32](1)])",
+    "wd.cond(flag > 0, lambda: wd.write({v}, {v}), lambda: None)", "wd.cond({a}, lambda: 1, lambda: 2)",
+    "wd.cond(flag, lambda: {v}, lambda: {v} > 1)",
+    "wd.reduce(({v}, {v}), lambda a, b: a[0], 0, dim={d})",
+    "wd.scan(({v}, {v}), lambda a, b: (a[0], b[1]), 0, dim={d})", "wd.scan({v}, lambda a, b: (a, b), 0, dim={d})",
+    "wd.scan([], lambda a, b: a, [], dim={d})", "wd.argmax({v}, dim=({d}, wd.sym.Z9))", "wd.sum({v}, dim=())",
+    "wd.cumsum({v}, {d}, {d}, {d})", "wd.reshape({v}, {d}, {d})", "wd.permute({v})",
+    "wd.permute({v}, wd.sym.Z9)", "wd.extract({v}, {{{d}: -1.0}})",
+    "wd.shuffle({v}, wd.index({d}) + 0.5, {d})", "wd.shuffle({v}, {v} > 1, dim={d})",
+    "wd.cast({v}, wd.i4) * 2", "wd.cast({v}, wd.f8e4m3) + 1", "wd.cast({v}, wd.f4e2m1) > 1",
+    "wd.exp(wd.cast({v}, wd.f8e4m3))", "wd.sum(wd.cast({v}, wd.i4), dim={d})",
+    "wd.mma({v}, {v}, {v}, {v})", "wd.mma(wd.cast({v}, wd.f16), wd.cast({v}, wd.i8))",
+    "wd.scaled_mma({v}, {v})", "wd.tile_start({d}, {d})", "wd.tile_stop()", "wd.fence({a})",
+    "wd.repeat_interleave({v}, {d}, {d})", "wd.broadcast({v})", "wd.broadcast({a}, {d})",
+    "wd.device_assert({a}, 'x')", "wd.random(3, {d}, offset=1.5)", "wd.cast({v}, wd.bf16, rounding='stochastic')",
+)  # fmt: skip
+"""Places and bounds that are read, several values at once, dtypes that are for storage."""
+
+
 def planted(program: Program, rng: np.random.Generator, target: str = "") -> Mistaken | None:
     """The kernel with a wrong statement between others; None where it has nothing to be wrong about."""
     found = places(program)
     if not found:
         return None
     body, at, values = found[int(rng.integers(len(found)))]
-    texts = (VALUES, REGIONS, MEMORY, NUMBERS, ROWS)[int(rng.integers(5))]
+    texts = (VALUES, REGIONS, MEMORY, NUMBERS, ROWS, PLACES)[int(rng.integers(6))]
     return plant(program, body, at, values, str(texts[int(rng.integers(len(texts)))]), rng, target)
 
 

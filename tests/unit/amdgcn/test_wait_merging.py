@@ -12,9 +12,10 @@ from wavedsl.ir.kernel.kernel_ir import B32, I32
 CHIP = "gfx942"
 
 
-def waits(between: int) -> list[str]:
-    """The waits of two loads that are used one after the other, with `between` instructions between the loads."""
-    kernel = kernels.new_kernel("two", CHIP, ["x", "y"])
+def waits(between: int, plain: bool = False) -> list[str]:
+    """The waits of two loads that are used one after the other, with `between` instructions between the loads. `plain`:
+    four waves store what they load as it is."""
+    kernel = kernels.new_kernel("two", CHIP, ["x", "y"], 4 if plain else 1)
     b = Builder(kernel, get_target(CHIP))
     at = b.mul(b.tid(), 4)
     source, target = b.buffer(b.param(0), 4096), b.buffer(b.param(1), 4096)
@@ -26,7 +27,8 @@ def waits(between: int) -> list[str]:
     kernel.shared_bytes = 1024
     second = b.load_global(source, at, bytes=4, imm=1024, type=B32)
     for word, imm in ((first, 0), (second, 1024)):
-        b.store_global(target, at, b.bitcast(b.add(b.bitcast(word, I32), 1), B32), bytes=4, imm=imm)
+        result = word if plain else b.bitcast(b.add(b.bitcast(word, I32), 1), B32)
+        b.store_global(target, at, result, bytes=4, imm=imm)
     program = compile_kernel_ir(b.finish(), get_target(CHIP)).program
     found = [i.ops[0] for block in program.blocks for i in block.insts if i.row.unit is Unit.WAITCNT]
     return [counts for counts in found if "vm" in counts]
@@ -34,6 +36,11 @@ def waits(between: int) -> list[str]:
 
 def test_loads_issued_together_are_waited_for_together() -> None:
     assert waits(0) == ["vmcnt(0)"]
+
+
+def test_what_is_stored_does_not_wait_for_what_comes_next() -> None:
+    """With the first store on its way, the second load is again the last but one."""
+    assert waits(0, plain=True) == ["vmcnt(1)", "vmcnt(1)"]
 
 
 def test_a_load_issued_much_later_is_not_waited_for_early() -> None:

@@ -181,7 +181,13 @@ def test_demo_is_right_on_every_target(capsys):
         (["compile", "wavedsl.demo:hemm"], ["has no kernel 'hemm'", "copy, gemm"]),
         (["compile", "wavedsl.demo:gemm", "--subs", "M"], ["'M' binds no symbol", "NAME=NUMBER"]),
         (["compile", "wavedsl.demo:copy", "--subs", "M=4,N=4", "--target", "gfx900"], ["gfx900", "gfx942"]),
-        (["emulate", "wavedsl.demo:copy", "--subs", "M=4"], ["the extent N of argument a has no value", "--subs N="]),
+        (["compile", "wavedsl.demo:hemm"], ["did you mean wavedsl.demo:gemm?"]),
+        (["compile", __file__], ["test_cli.py has no kernels", "@wd.wave([…]) at the top level"]),
+        (["emulate", "wavedsl.demo:copy", "--subs", "M=4"], ["copy: N has no value", "bind it", "--subs N=64"]),
+        (["run", "wavedsl.demo:copy"], ["copy: M, N have no value", "bind them", "--subs M=64,N=64"]),
+        (["compile", "wavedsl.demo:copy", "--subs", "M=4,MM=4"], ["subs binds MM, which the kernel does not", "M?"]),
+        (["tune", "wavedsl.demo:copy", "--subs", "M=4,MM=4"], ["subs binds MM, which the kernel does not use"]),
+        (["compile", "wavedsl.demo:copy", "--subs", "M=-4"], ["'M=-4' binds no symbol", "not below 0"]),
         (["demo", "--targets", "gfx9"], ["'gfx9' is not a target"]),
         (["run", "wavedsl.demo:copy", "--subs", "M=4,N=4", "--device", "tpu:0"], ["'tpu:0' is not a device"]),
     ],
@@ -218,3 +224,54 @@ def test_mistakes_of_the_user_end_in_a_message(
     monkeypatch.setattr(sys, "path", sys.path[:])
     assert cli.main(["compile", str(path), *(a.format(path=path) for a in arguments)]) == 1
     assert capsys.readouterr().err.startswith("wavedsl compile: " + said.format(path=path))
+
+
+def test_a_file_that_is_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    (tmp_path / "kernel.txt").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    status, _, err = command(capsys, "compile", "kernel.txt:double")
+    assert status == 1 and "kernel.txt is no Python file" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "meant"),
+    [
+        (["compile", "wavedsl.demo:copy", "--subs", "M=4", "N=8", "BM=2"], "unrecognized arguments: N=8 BM=2",
+         "--subs M=64,N=8,BM=2"),
+        (["inspect", "wavedsl.demo:copy", "--roofine"], "unrecognized arguments: --roofine", "mean --roofline?"),
+        (["compile", "wavedsl.demo:copy", "--targt=sm_80"], "unrecognized arguments: --targt=sm_80", "--target?"),
+    ],
+    ids=["bindings", "flag", "option"],
+)  # fmt: skip
+def test_arguments_that_a_command_does_not_know(capsys, arguments, said, meant) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.startswith(f"usage: wavedsl {arguments[0]} ")
+    assert said in err and meant in err
+
+
+def test_without_a_command_there_is_help(capsys) -> None:
+    status, out, err = command(capsys)
+    assert status == 2 and not out and "doctor" in err and "--help" in err
+
+
+def test_pictures_of_a_kind_that_nobody_writes(capsys, kernels) -> None:
+    pytest.importorskip("matplotlib")
+    for option, name in (("--live-plot", "x.foo"), ("--plot", "y.foo")):
+        picture = kernels.parent / name
+        status, _, err = command(capsys, "inspect", kernels, "--subs", SIZES, "--target", "gfx942", option, picture)
+        assert status == 1 and err.startswith(f"wavedsl inspect: {option}: Format 'foo' is not supported")
+        assert ".svg" in err.splitlines()[-1] and not picture.exists()
+
+
+def test_why_takes_a_kernel_as_it_is_compiled(capsys, kernels, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:gfx942")
+    space: dict = {}
+    exec(compile(kernels.read_text(), str(kernels), "exec"), space)
+    space["double"](np.ones((4, 4), np.float32), np.empty((4, 4), np.float32))
+    status, out, _ = command(capsys, "cache", "why", f"{kernels}:double")
+    assert status == 0 and out.startswith("double:\n")
+    assert "doubl: never compiled; there are double" in command(capsys, "cache", "why", "doubl")[1]

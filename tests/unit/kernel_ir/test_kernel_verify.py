@@ -290,6 +290,25 @@ def test_copies_are_waited_for():
         assert [f.fact for f in found] == ["copies"], bad
 
 
+def test_nothing_is_read_or_written_before_the_launch_in_front_has_ended():
+    text = """kernel k(a: pointer f32) waves=1 grid=(8, 1, 1)
+      %p: i64 uniform = param {{index=0}}
+      %e: i64 uniform = const {{value=4096}}
+      %b = buffer %p, %e
+      %l = lane
+      {before}
+      grid.wait
+      {after}
+    end"""
+    load = "%x: b32 = load.global %b, %l, 0, true, true {bytes=4, imm=0}"
+    touch = "touch.global %b, %l, 0, true, true {bytes=4, imm=0}"
+    assert check(parse(text.format(before=touch, after=load))) == []
+    found = check(parse(text.format(before=load, after="")))
+    assert [f.fact for f in found] == ["launch"] and "may not have written" in found[0].message
+    inside = parse(text.format(before="", after="").replace("grid.wait", "if true do\n grid.wait\n end"))
+    assert [f.fact for f in check(inside)] == ["launch"]
+
+
 def test_barriers_that_not_all_waves_reach():
     text = """kernel k() waves=4 grid=(8, 1, 1)
       %w = {what}

@@ -18,10 +18,12 @@ import wavedsl as wd
 M, N = wd.symbols("M N")
 
 
-def kernel(parts: str) -> Kernel:
+def kernel(parts: str, wave_size: int = 64) -> Kernel:
     """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `A`: an asynchronous copy to b; `c`: a
-    wait for copies; `|`: a barrier; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
+    wait for copies; `|`: a barrier; `!`: a barrier of the wave; `f`: a fence; `(` and `)`: a loop of three trips; `[`
+    and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
+    b.kernel.wave_size = wave_size
     b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
     b.kernel.shared_bytes = 8192
     at = b.mul(b.tid(), 4)
@@ -47,6 +49,8 @@ def kernel(parts: str) -> Kernel:
                 return text
             elif part == "|":
                 b.barrier()
+            elif part == "!":
+                b.wave_barrier()
             elif part == "c":
                 b.copy_wait(0)
             elif part == "A":
@@ -74,7 +78,7 @@ def barriers(k: Kernel) -> int:
     ("w||r", 1), ("w|W|r", 1), ("r|R", 0), ("w|r|", 1),
     ("(|w|r)", 2), ("|(w|r)", 1), ("(|r)w", 1),  # round the back edge, behind the loop
     ("w[|]r", 1), ("w|[r]", 1), ("w[R]|r", 1), ("[w]|r", 1), ("[|w|]r", 1), ("w|[R]", 0),
-    ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 1),
+    ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 0), ("wf|r", 0), ("w|fr", 0), ("w|(f)r", 1),
     ("w|Ac", 0), ("Ac|r", 0), ("A|c|R", 2),  # what a wait brings is what copies write, wherever they began
 ])  # fmt: skip
 def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
@@ -84,11 +88,38 @@ def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
     assert barriers(k) == stay and no_needless_barriers(k) == []
 
 
+@pytest.mark.parametrize(("parts", "stay", "of_warps"), [
+    ("!w!r", 0, 1), ("w!r!W!R", 0, 2), ("(!w!r)", 0, 2), ("w|!r", 1, 0), ("w!|r", 1, 0), ("w!|!r", 1, 0),
+    ("w|!W!r", 1, 0), ("w|!r!w", 1, 1), ("w[!]r", 0, 1), ("w!f!r", 0, 0), ("!c!", 0, 0), ("A!c!R", 0, 2),
+])  # fmt: skip
+def test_barriers_of_a_warp_order_its_lanes_alone(parts: str, stay: int, of_warps: int) -> None:
+    """One of the workgroup orders lanes too; one of a warp orders no waves, and none where nothing is between."""
+    k = kernel(parts, wave_size=32)
+    remove_needless_barriers(k)
+    assert (barriers(k), sum(op.name == "wave.barrier" for op in k.body.walk())) == (stay, of_warps)
+    assert no_needless_barriers(k) == []
+    groups = kernel(parts, wave_size=128)
+    remove_needless_barriers(groups)
+    assert sum(op.name == "wave.barrier" for op in groups.body.walk()) == parts.count("!")
+
+
 def test_each_barrier_is_asked_about_by_itself() -> None:
     """Of two in a row each orders nothing while the other one is there: one of them stays."""
     k = kernel("w||r")
     assert len(no_needless_barriers(k)) == 2
     assert remove_needless_barriers(k) == 1 and no_needless_barriers(k) == []
+
+
+@pytest.mark.parametrize(("roles", "stay"), [
+    ((7, 7, 7), 1), ((7, 8, 7), 2), ((None, 7, 7), 1), ((None, None, 7), 2),
+])  # fmt: skip
+def test_barriers_of_a_role_order_its_waves(roles: tuple[int | None, ...], stay: int) -> None:
+    """Between two barriers of a role those of another, or of all, divide nothing: `w` and `r` want one of each."""
+    k = kernel("|w|W|r")
+    for op, role in zip((op for op in k.body.walk() if op.name == "barrier"), roles):
+        op.attrs.update({} if role is None else {"id": role, "threads": 128})
+    remove_needless_barriers(k)
+    assert barriers(k) == stay and no_needless_barriers(k) == []
 
 
 def test_groups_that_are_a_barrier_apart_keep_all() -> None:
@@ -108,3 +139,26 @@ def test_one_sum_over_waves_takes_one_barrier(target: str) -> None:
     x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
     compiled = agree(normed, [x, np.zeros_like(x)], target, compare=near(8))
     assert len(re.findall(r"^\s+(s_barrier|bar\.sync)", compiled.asm, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("form", ["once", "in a loop"])
+def test_two_sums_over_waves_take_two_barriers(form: str, target: str) -> None:
+    """They meet at two places in turn, so that nobody waits for who still reads what was there the time before: behind
+    the barrier of the other one's all have read it."""
+    rows = [wd.WorkgroupConstraint(M, 1, 0)] if form == "once" else [wd.TilingConstraint(M, 1)]
+
+    def softmax(row):
+        shifted = wd.exp2(row - wd.max(row, dim=N))
+        return shifted * (1.0 / wd.sum(shifted, dim=N))
+
+    @wd.wave([*rows, wd.WorkgroupConstraint(N, 4096, 1), wd.WaveConstraint(N, 1024)])
+    def kernel(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, N, wd.f32]):
+        if form == "once":
+            wd.write(softmax(wd.read(x)), y)
+        else:
+            wd.iterate(M, init_args=[])(lambda: wd.write(softmax(wd.read(x)), y))
+
+    x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
+    compiled = agree(kernel, [x, np.zeros_like(x)], target, compare=near(8))
+    assert len(re.findall(r"^\s+(s_barrier|bar\.sync)", compiled.asm, re.MULTILINE)) == 2
