@@ -58,7 +58,7 @@ def branches(x: wd.Memory[B, V, F32], w: wd.Memory[V, F32], y: wd.Memory[B, V, F
     wd.write(found, y)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
 @pytest.mark.parametrize("kernel", [distances, halves, branches], ids=lambda k: k.name)
 def test_the_same_numbers(kernel: wd.Kernel, target: str, few_registers: list[int]) -> None:
     rng = np.random.default_rng(0)
