@@ -34,7 +34,7 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     _order(kernel, target)
     now = pressure(kernel, target)
     ordered = now < held and (not target.assembler_schedules or now <= WORTH * held)
-    if now > room and target.assembler_schedules:  # which starts loads as early as registers allow
+    if now > room:
         elements = _Saved(kernel)
         again = read_again(kernel, target, room)
         if again:

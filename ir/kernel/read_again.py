@@ -64,10 +64,10 @@ class _Plan:
         self.readers: dict[Value, dict[str, int]] = {}
         """Operations that read it, by name."""
         self.costs: dict[Value, float] = {}
-        self.dropped: set[tuple[Value, int]] = set()
-        """Values that are not held behind a phase."""
-        self.left: set[Value] = set()
-        """The same of any phase."""
+        self.dropped: dict[int, set[Value]] = {}
+        """Per phase the values that are not held behind it."""
+        self.left: dict[Value, int] = {}
+        """The last phase behind which a value is not held, of those that some are not."""
         self.again: list[Op] = []
         """What makes them again."""
         for op, phase in zip(region.ops, phases):
@@ -106,8 +106,8 @@ class _Plan:
             for v, _, _ in sorted(
                 some, key=lambda x: (x[1] > CHEAP, -x[2], not self._parted(x[0]), x[1], -self.made[x[0]])
             ):
-                self.dropped.add((v, phase))
-                self.left.add(v)
+                self.dropped.setdefault(phase, set()).add(v)
+                self.left[v] = phase
                 words -= self._words(v)
                 if words <= most:
                     break
@@ -117,7 +117,7 @@ class _Plan:
 
     def _away(self, v: Value, phase: int) -> bool:
         """Whether a value was dropped before and nothing has asked for it since."""
-        before = max((p for w, p in self.dropped if w is v and p <= phase), default=None)
+        before = self.left.get(v)
         return before is not None and not any(before < p <= phase for p in self.wanted[v])
 
     def _parted(self, v: Value) -> bool:
@@ -209,7 +209,7 @@ class _Plan:
     def _not_held(self, phase: int) -> set[Value]:
         """What is dropped behind a phase, other names of it, and what was only wanted before but may be needed to make
         another value again."""
-        gone = {v for v, p in self.dropped if p == phase}
+        gone = set(self.dropped.get(phase, ()))
         for v, at in self.made.items():  # in order of execution
             if at > phase or v.op is None:
                 continue

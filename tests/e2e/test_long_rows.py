@@ -246,18 +246,27 @@ def test_vectors_of_a_product_share_the_matrix_s_elements(product: str, target: 
     assert launch.kernel.compile(*launch.arguments, target=target).block == (128, 1, 1)
 
 
+@wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
+def layer_normed_f64(
+    x: wd.Memory[M, N, wd.f64], w: wd.Memory[N, wd.f64], b: wd.Memory[N, wd.f64], y: wd.Memory[M, N, wd.f64]
+):
+    row = wd.read(x)
+    away = row - wd.sum(row, dim=N) / N
+    wd.write(away * wd.rsqrt(wd.sum(away * away, dim=N) / N + 1.0) * wd.read(w) + wd.read(b), y)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("columns", [24576, pytest.param(32768, marks=pytest.mark.slow)])
 def test_rows_of_f64_are_loaded_again(columns: int, target: str, oracle: Callable[[str], str]) -> None:
     """48 to 64 of the 64 registers that a lane of 32 warps has, and weights for all of it: 192 bytes of spills."""
-
-    @wd.wave([wd.WorkgroupConstraint(M, 1, 0)])
-    def layer_normed(x: wd.Memory[M, N, wd.f64], w: wd.Memory[N, wd.f64], b: wd.Memory[N, wd.f64],
-                     y: wd.Memory[M, N, wd.f64]):  # fmt: skip
-        away = wd.read(x) - wd.sum(wd.read(x), dim=N) / N
-        wd.write(away * wd.rsqrt(wd.sum(away * away, dim=N) / N + 1.0) * wd.read(w) + wd.read(b), y)
-
     rng = np.random.default_rng(0)
     x, w, b = rng.standard_normal((2, columns)), *rng.standard_normal((2, columns))
-    compiled = agree(layer_normed, [x, w, b, np.full_like(x, np.nan)], target, oracle, near(4, 1e-14))
+    compiled = agree(layer_normed_f64, [x, w, b, np.full_like(x, np.nan)], target, oracle, near(4, 1e-14))
+    assert not compiled.resources.spills
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_longer_rows_of_f64_are_loaded_again(target: str) -> None:
+    """128 of the 128 registers that a lane of 16 waves has: as many spills on gfx942, and 7 % more clocks."""
+    compiled = layer_normed_f64.compile(target=target, subs={M: 1, N: 65536})
     assert not compiled.resources.spills
