@@ -213,10 +213,14 @@ def microscaled(target: str, dtype: wd.DType) -> Problem:
     data = [(x[:, 1::2] << 4 | x[:, ::2]) if dtype.packed else x.view(number) for x in (a, b)]
     powers = [x.view(wd.f8e8m0.storage) for x in (sa, sb)]
     given = [data[0], powers[0], data[1], powers[1], c]
-    return product(
-        lambda config: models.microscaled(dtype, config), (128, 128, 256 if dtype.packed else 128),
-        ((64, 32), (64, 64)), given, [(c, want)], (m // 128, n // 128),
-    )  # fmt: skip
+    tile, waves, grid = (128, 128, 256 if dtype.packed else 128), ((64, 32), (64, 64)), (m // 128, n // 128)
+    problem, other = (
+        product(lambda config, x=x: models.microscaled(dtype, config, x), tile, waves, given, [(c, want)], grid)
+        for x in ((), (wd.GLOBAL,))
+    )
+    more = {"": other.kernel, **other.others_of_ours}
+    problem.others_of_ours |= {f"{x} scales from memory".strip(): kernel for x, kernel in more.items()}
+    return problem
 
 
 def eight_bits(target: str) -> Problem:

@@ -226,13 +226,15 @@ def blocks_scaled(dtype: wd.DType, config: Config) -> Any:
 
 
 @functools.cache
-def microscaled(dtype: wd.DType, config: Config) -> Any:
-    """c = (a sa) (b sb)^T: operands [M, K] and [N, K] of 8 or 4 bits with a power of two for every 32 of K."""
+def microscaled(dtype: wd.DType, config: Config, space: tuple[Any, ...] = ()) -> Any:
+    """c = (a sa) (b sb)^T: operands [M, K] and [N, K] of 8 or 4 bits with a power of two for every 32 of K. `space`:
+    where waves take the powers from, if that is not the compiler's choice."""
 
     @_product(config)
     def product(
-        a: wd.Memory[M, K, wd.SHARED, dtype], sa: wd.Memory[M, K / 32, wd.f8e8m0], b: wd.Memory[N, K, wd.SHARED, dtype],
-        sb: wd.Memory[N, K / 32, wd.f8e8m0], c: wd.Memory[M, N, wd.bf16],
+        a: wd.Memory[M, K, wd.SHARED, dtype], sa: wd.Memory[(M, K / 32, *space, wd.f8e8m0)],
+        b: wd.Memory[N, K, wd.SHARED, dtype], sb: wd.Memory[(N, K / 32, *space, wd.f8e8m0)],
+        c: wd.Memory[M, N, wd.bf16],
     ):  # fmt: skip
         @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
         def loop(acc):

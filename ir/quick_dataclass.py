@@ -13,9 +13,11 @@ classes that a GEMM uses, two thirds make no more than ten.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,9 +31,10 @@ else:
 
 def _made(cls: type, frozen: bool, eq: bool) -> type:
     own = vars(cls)
+    if cls.__doc__ is None:
+        cls.__doc__ = cls.__name__
     hashable = own.get("__hash__") is not None or ("__hash__" in own and "__eq__" not in own)
-    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    fields = _collect(cls)
     methods: dict[str, Any] = {"__init__": _first_init(cls, frozen)}
     if "__repr__" not in own:
         methods["__repr__"] = _repr([f.name for f in fields if f.repr])
@@ -50,6 +53,51 @@ def _made(cls: type, frozen: bool, eq: bool) -> type:
             method.__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, method)
     return cls
+
+
+def _collect(cls: type) -> list[dataclasses.Field[Any]]:
+    """The fields of a class and of those that it is made of, left where the standard library's functions look."""
+    found: dict[str, dataclasses.Field[Any]] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        found.update(getattr(base, "__dataclass_fields__", {}))
+    given: Any
+    for name, annotation in inspect.get_annotations(cls).items():
+        if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        given = getattr(cls, name, dataclasses.MISSING)
+        if isinstance(given, MemberDescriptorType):  # a slot
+            given = dataclasses.MISSING
+        f: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+        if type(f.default).__hash__ is None:
+            raise ValueError(f"{cls.__name__}.{name}: instances would share a default that changes")
+        if f is given:
+            if f.default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, f.default)
+        f.name, f.type, f._field_type = name, annotation, _PLAIN
+        if f.kw_only is dataclasses.MISSING:
+            f.kw_only = False
+        found[name] = f
+    fields = list(found.values())
+    match_args = tuple(f.name for f in fields if f.init and not f.kw_only)
+    left = {"__dataclass_fields__": found, "__dataclass_params__": _SAMPLE.__dataclass_params__}
+    for name, what in {**left, "__match_args__": match_args}.items():
+        setattr(cls, name, what)
+    return fields
+
+
+def _sample() -> Any:
+    class Sample:
+        """What the standard library leaves in a class with a field."""
+
+        x: int
+
+    return dataclasses.dataclass(init=False, repr=False, eq=False)(Sample)
+
+
+_SAMPLE = _sample()
+_PLAIN = dataclasses.fields(_SAMPLE)[0]._field_type  # type: ignore[attr-defined]
 
 
 def _values(names: list[str]) -> Callable[[Any], Any]:
@@ -87,13 +135,13 @@ def _frozen(action: str) -> Callable[..., None]:
 
 
 OFTEN = 24
-"""Instances of a class before its `__init__` is compiled, which costs what thirty to sixty instances made field by
-field do: whatever comes after, a class pays little more than twice what the better of both costs."""
+"""Instances of a class before its `__init__` is compiled. That costs what thirty to sixty made field by field do, so
+whatever comes after, a class pays little more than twice what the better of both costs."""
 
 
 def _first_init(cls: type, frozen: bool) -> Callable[..., None]:
     """An `__init__` that sets the fields in turn, and puts the written one in its place when instances are many, or
-    when arguments do not fit: that one says what is wrong. Two threads may both do so: they write the same."""
+    where arguments do not fit: that one says what is wrong. Two threads may both do so: they write the same."""
     put = object.__setattr__ if frozen else setattr
     behind = hasattr(cls, "__post_init__")
     left = OFTEN
@@ -121,10 +169,12 @@ def _first_init(cls: type, frozen: bool) -> Callable[..., None]:
                 else:
                     break
             else:
-                return self.__post_init__() if behind else None
+                if behind:
+                    self.__post_init__()
+                return
         init = _written_init(cls, frozen)
         type.__setattr__(cls, "__init__", init)
-        return init(self, *args, **kwargs)
+        init(self, *args, **kwargs)
 
     return __init__
 

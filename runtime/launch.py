@@ -192,10 +192,13 @@ def bind(compiled: Launchable, values: Sequence[Any], device: Device | None = No
     or decided anew on a GPU."""
     call = prepare(compiled, values)
     device = _choose(call, device)
-    if 0 in call.grid:
-        return lambda: None
-    if device.kind == "emulator" or call.place[0] == "cpu" or compiled.sites:
-        return lambda: _run(compiled, call, device)
+    if 0 in call.grid or device.kind == "emulator" or call.place[0] == "cpu" or compiled.sites:
+
+        def bound() -> None:
+            if 0 not in call.grid:
+                _run(compiled, call, device)
+
+        return bound
     from wavedsl.runtime.on_gpu import Bound
 
     return Bound(compiled, call, devices.open_driver(device.kind, device.index), values)

@@ -106,7 +106,8 @@ _PHRASES = (
     (r"'(Symbol|Mul|Add|Pow)' object is not iterable",
      "loop over the tiles of a dimension with @wd.iterate(K, init_args=[…])"),
     (r"Cannot convert (expression|symbols) to|argument 0 of type (Symbol|Mul|Add|Pow)",
-     "a symbol has its value when the kernel is compiled: instead of math's functions write x * N**-0.5, x / (N - 1)"),
+     "a symbol has its value when the kernel is compiled: it is a number as it stands, x + N, and instead of math's "
+     "functions there are x * N**-0.5, x / (N - 1)"),
     (r"cannot determine truth value",
      "a symbol has its value when the kernel is compiled: make the kernel in a function that takes a Python number, "
      "or choose while it runs, wd.where(wd.index(M) < K, x, y)"),
@@ -216,6 +217,9 @@ def for_index(loc: Loc | None, dims: Sequence[Any]) -> str:
 
 def for_exception(text: str, frame: FrameType | None, loc: Loc | None = None) -> str:
     """Help for a TypeError of Python's in the user's code: what to write instead, or how the function is called."""
+    chosen = re.search(r"(?<![.\w])(max|min)\(", _span(loc)[1])
+    if chosen and "determine truth value" in text:
+        return f"wd.{chosen[1]}imum(N, 3), an i32 of symbols, or of values"
     for phrase, advice in _PHRASES:
         if re.search(phrase, text):
             return advice

@@ -115,9 +115,11 @@ def _dims(items: tuple[Any, ...], owner: str) -> tuple[Any, ...]:
 def _called(cls: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """`Memory(M, wd.f32)`: brackets were meant."""
     example = {"Memory": "M, N, wd.f32", "Register": "M, N, wd.f32", "Scalar": "wd.f32"}[cls.__name__]
-    tail = "(0.0)" if cls.__name__ == "Register" else ""
+    tail = {"Register": "(0.0)", "Scalar": " annotates an argument; a number stands for itself: x * 2.0"}
     raise TraceError(
-        f"{cls.__name__} takes brackets, not a call", here(calls=False), hint=f"wd.{cls.__name__}[{example}]{tail}"
+        f"{cls.__name__} takes brackets, not a call",
+        here(calls=False),
+        hint=f"wd.{cls.__name__}[{example}]{tail.get(cls.__name__, '')}",
     )
 
 

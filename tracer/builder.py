@@ -221,6 +221,8 @@ class Builder:
             hint = "a dimension is a symbol, for example dim=N"
             if isinstance(value, (tuple, list)) and value:
                 hint = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+            elif op in ("max", "min"):
+                hint += f"; element by element: wd.{op}imum(x, y)"
             raise TraceError(f"{op}: the dimension is {what}", loc, hint=hint)
         dim = self.known_expr(normalise(value), op, loc)
         return dim

@@ -18,7 +18,20 @@ from wavedsl.ir.errors import TraceError
 
 def refuse_lost_results(graph: Graph, code: CodeType) -> None:
     """Raises TraceError where an array argument is assigned to and nothing else, or a loop runs for nothing."""
-    touched = {n.attrs["memory"] for n in graph.all_nodes() if "memory" in n.attrs}
+    touched: set[str] = set()
+    used: set[int] = set()
+    results: dict[int, list[int]] = {}
+    loops: list[tuple[Node, Region]] = []
+    for region in graph.regions():
+        used.update(n.id for n in region.yields)
+        for node in region.nodes:
+            used.update(n.id for n in node.inputs if node.op != "result")
+            if node.op == "result":
+                results.setdefault(node.inputs[0].id, []).append(node.id)
+            elif node.op == "iterate":
+                loops.append((node, region))
+            elif "memory" in node.attrs:
+                touched.add(node.attrs["memory"])
     for argument in graph.arguments:
         if argument.kind == "memory" and argument.name not in touched and _assigns(code, argument.name):
             raise TraceError(
@@ -26,10 +39,9 @@ def refuse_lost_results(graph: Graph, code: CodeType) -> None:
                 argument.loc,
                 hint=f"wd.write(value, {argument.name}) stores",
             )
-    for region in graph.regions():
-        for node in region.nodes:
-            if node.op == "iterate" and not _outcome(node.attrs["body"]):
-                _refuse_start(node, region)
+    for loop, region in loops:
+        if used.isdisjoint(results.get(loop.id, ())) and not _outcome(loop.attrs["body"]):
+            _refuse_start(loop, region)
 
 
 def _assigns(code: CodeType, name: str) -> bool:
@@ -42,23 +54,18 @@ def _outcome(body: Region) -> bool:
 
 
 def _refuse_start(loop: Node, region: Region) -> None:
-    at = region.nodes.index(loop)
-    behind = [n for node in region.nodes[at + 1 :] for n in (node, *_inside(node))]
-    results = {n.id for n in behind if n.op == "result" and n.inputs[0] is loop}
-    ends = {n.id for r in (region, *(n.attrs["body"] for n in behind if "body" in n.attrs)) for n in r.yields}
-    if results & (ends | {x.id for n in behind for x in n.inputs}):
-        return
+    """Raises TraceError where what is behind a loop uses a value that the loop starts from."""
     starts = {n.id for n in initial_values(loop)}
+    behind = (n for node in region.nodes[region.nodes.index(loop) + 1 :] for n in (node, *_inside(node)))
     use = next((n for n in behind if any(x.id in starts for x in n.inputs)), None)
     if use is None:
         return
     body = loop.attrs["body"]
     name = re.search(r"\bdef (\w+)", body.loc.text()) if body.loc is not None else None
-    what = name[1] if name else "the name of its function"
     raise TraceError(
         f"{use.op}: the value that the loop over {body.dim} starts from, and nothing uses what the loop gives",
         use.loc,
-        hint=f"a loop changes no value: its result is {what}",
+        hint=f"a loop changes no value: its result is {name[1] if name else 'the name of its function'}",
     )
 
 

@@ -94,9 +94,8 @@ class CompiledKernel:
         values: dict[str, Any] = dict(zip(names, args))
         for key, value in kwargs.items():
             if key not in names or key in values:
-                raise LaunchError(
-                    f"{self.name}: unexpected argument {key}", self.location, f"it takes {', '.join(names)}"
-                )
+                takes = f"it takes {', '.join(names)}, and emulate checks="
+                raise LaunchError(f"{self.name}: unexpected argument {key}", self.location, takes)
             values[key] = value
         values = {**self.defaults, **values}
         if len(args) > len(names) or len(values) < len(names):

@@ -23,7 +23,7 @@ from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise
 from wavedsl.tracer import access, branches, loops
-from wavedsl.tracer.builder import current
+from wavedsl.tracer.builder import Builder, current
 from wavedsl.tracer.operands import NUMBERS, describe
 from wavedsl.tracer.proxy import Value
 
@@ -248,6 +248,8 @@ def cast(x: Any, dtype: DType, rounding: str | None = None, bits: Any = None) ->
     of the u32 value `bits` (`wd.random(…, dtype=wd.u32)`); into 8-bit and narrower floats it saturates.
     """
     builder = current("cast")
+    if isinstance(x, DType) and isinstance(dtype, Value):
+        raise TraceError("cast: the value comes first, then the dtype", here(), hint=f"wd.cast(x, wd.{x})")
     node = builder.node_of(x, "cast")
     _require_dtype(dtype, "cast")
     if node.dtype is dtype and rounding is None and bits is None:
@@ -365,9 +367,10 @@ def flip(x: Any, dim: Any = None) -> Value:
 def softmax(x: Any, dim: Any = None) -> Value:
     """exp(x) over its sum along `dim`, less the largest first, so that nothing overflows. A row of nothing but minus
     infinity is NaN."""
-    if isinstance(x, Value) and (dim is None or (is_dim(dim) and normalise(dim) not in x.dims)):
-        said = "which dimension?" if dim is None else f"the value has no dimension {dim}; it has [{names(x.dims)}]"
-        raise TraceError(f"softmax: {said}", here(), hint=f"name one of {names(x.dims)}: wd.softmax(x, dim=…)")
+    dim = _named("softmax", x, dim)
+    if isinstance(x, Value) and is_dim(dim) and normalise(dim) not in x.dims:
+        said = f"softmax: the value has no dimension {dim}; it has [{names(x.dims)}]"
+        raise TraceError(said, here(), hint=f"name one of {names(x.dims)}: wd.softmax(x, dim=…)")
     e = exp(x - max(x, dim))
     return e / sum(e, dim)
 
@@ -522,22 +525,32 @@ def repeat_interleave(x: Any, dim: Any) -> Value:
     )
 
 
+def _indexed(builder: Builder, dim: Any, op: str) -> Any:
+    """A dimension of which there is an index: a number is one only where an array has an extent of that number."""
+    found = builder.dim(dim, op)
+    if found.is_number and found not in {d for a in builder.graph.arguments for d in a.dims}:
+        raise TraceError(
+            f"{op}: the dimension is the number {dim}", here(), hint=f"a dimension is a symbol: wd.{op}(N), of no axis"
+        )
+    return found
+
+
 def index(dim: Any) -> Value:
     """Each element's own index along `dim`, counted over the whole array, as i32."""
     builder = current("index")
-    return builder.results(builder.emit("index", (), {"dim": builder.dim(dim, "index")}))
+    return builder.results(builder.emit("index", (), {"dim": _indexed(builder, dim, "index")}))
 
 
 def tile_start(dim: Any) -> Value:
     """The first index along `dim` of the tile at hand, as a single i32: the workgroup's tile, or the loop trip's."""
     builder = current("tile_start")
-    return builder.results(builder.emit("tile_start", (), {"dim": builder.dim(dim, "tile_start")}))
+    return builder.results(builder.emit("tile_start", (), {"dim": _indexed(builder, dim, "tile_start")}))
 
 
 def tile_stop(dim: Any) -> Value:
     """The index after the last one along `dim` of the tile at hand (at most the extent), as a single i32."""
     builder = current("tile_stop")
-    return builder.results(builder.emit("tile_stop", (), {"dim": builder.dim(dim, "tile_stop")}))
+    return builder.results(builder.emit("tile_stop", (), {"dim": _indexed(builder, dim, "tile_stop")}))
 
 
 def atomic_add(value: Any, mem: Any, *, mapping: Any = None) -> Value:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.source import here
 
 RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -77,6 +78,8 @@ def do_bench(
     whether the L2 cache is cleared before each call, which leaves it full of lines to be written back, or what is
     called in its place. Raises ConstraintError for other modes and for quantiles outside of 0 to 1.
     """
+    if not callable(fn):
+        raise ConstraintError(f"do_bench: {fn!r} cannot be called", here(calls=False), hint="lambda: kernel(a, b, c)")
     if return_mode != "all" and return_mode not in RETURN_MODES:
         raise ConstraintError(
             f"do_bench: return_mode={return_mode!r}", hint=f"one of {', '.join(RETURN_MODES)} and all"

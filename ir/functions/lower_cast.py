@@ -104,7 +104,7 @@ def rounded_cast(b: Builder, x: Value, source: DType, to: DType, rounding: str |
         return cast(b, x, source, to)
     if scalar_type(source) is F64 and to.bits < 32:
         x, source = _odd(b, x), dt.f32
-    if scalar_type(source) is scalar_type(to) and to.bits >= source.bits:
+    if scalar_type(source) is scalar_type(to) and _holds(to, source):
         return x
     if to is dt.tf32:
         return _cut_tf32(b, x if scalar_type(source) is F32 else _odd(b, x))
@@ -115,6 +115,11 @@ def rounded_cast(b: Builder, x: Value, source: DType, to: DType, rounding: str |
     if rounding == "stochastic":
         found = _stochastic(b, size, found, to, noise)
     return b.select(b.cmp("slt", b.bitcast(x, I32), 0), b.fneg(found), found)
+
+
+def _holds(to: DType, source: DType) -> bool:
+    """Whether every number of `source` is one of `to`: of two as wide, one has fewer digits and one a smaller range."""
+    return to is source or (to.bits > source.bits and to.mantissa >= source.mantissa)
 
 
 def _cut_tf32(b: Builder, x: Value) -> Value:

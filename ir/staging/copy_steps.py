@@ -130,8 +130,10 @@ class _TileCopy:
             if never(context.guard):
                 return
             position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+            if self.unit is not None:
+                position = self.unit.position(self.b, position)
             copy_directly(
-                self.b, s, position, low.plans, low.target, i, self.extents, self.strides, limits, self.slot(context),
+                self.b, s, position, self.plans, low.target, i, self.extents, self.strides, limits, self.slot(context),
                 self.buffer, both(self.b, context.guard, inside), self.cache_hint,
             )  # fmt: skip
 

@@ -90,7 +90,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     low.placing |= only_for_rows(low, low.row_tiles)
     copies = [s for s in plans if s.copied_by is None]
     if any(s.direct is not None for s in plans) and not low.shared_top:
-        low.shared_top = low_gap(low, sum(s.place.bytes for s in copies) * depth)
+        low.shared_top = low_gap(low, copies, depth)
     offsets, low.shared_top = stacked(low.shared_top, copies, depth)
     for s, offset in zip(copies, offsets):
         s.offset = offset
@@ -151,10 +151,16 @@ def _planned(
     direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
     groups = {n.id: group for group in (_same(low, region, reads) if loop else []) for n in group}
 
+    def asked(n: Node) -> bool | None:
+        """What is asked of a read's copies: those of tiles that nobody wants in shared memory may be either."""
+        if n.id in low.row_tiles and low.target.copy_linear:
+            return False
+        return None if direct and not _asked(low, n) and _scales(low, n) else direct
+
     def plan(n: Node, left: int, others: Sequence[Node] = ()) -> Staged:
         return plan_staged(
             n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
-            False if n.id in low.row_tiles and low.target.copy_linear else direct,
+            asked(n),
             trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
             others=[low.layout(x) for x in others], added=_added(low, n),
         )  # fmt: skip
@@ -298,12 +304,14 @@ GAP = 1024
 address, and eight steps along a row of 128 bytes are immediates."""
 
 
-def low_gap(low: Lowering, bytes: int) -> int:
-    """`GAP` where shared memory has room for it at the same number of workgroups, else 0."""
+def low_gap(low: Lowering, plans: Sequence[Staged], depth: int) -> int:
+    """`GAP` where shared memory has room for it, tiles at multiples of what they ask for, at the same number of
+    workgroups; else 0."""
     target = low.target
     threads = low.partition.waves * target.wave_size
-    fits = bytes + 2 * GAP <= target.shared_bytes
-    same = fits and target.occupancy(1, bytes + 2 * GAP, threads) == target.occupancy(1, bytes, threads)
+    plain, moved = (stacked(top, plans, depth)[1] for top in (0, GAP))
+    fits = moved + GAP <= target.shared_bytes
+    same = fits and target.occupancy(1, moved + GAP, threads) == target.occupancy(1, plain, threads)
     return GAP if same else 0
 
 
@@ -373,7 +381,28 @@ def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     cut = [d for d, p in low.plans.items() if p.waves > 1 and d not in low.followed]
     if (once or only_in_loops(low, n)) and all(d in low.layout(n).dims for d in cut):
         return False
-    return contraction_fed(low, n) is not None and low.partition.waves > 1
+    return (contraction_fed(low, n) is not None or _scales(low, n)) and low.partition.waves > 1
+
+
+SCALED_ROWS = 32
+"""Rows of a wave from which on scales that others need, too, pass through shared memory. By the model of gfx950 tiles
+of 16 x 128 x 512 in fp4, four waves, take 3 to 5 % longer with them there, those of 64 x 64 x 256 are 5 to 9 % faster,
+and 256 x 256 x 256 in eight waves has registers left for its sums (71503 clocks for 266316)."""
+
+
+def _scales(low: Lowering, n: Node) -> bool:
+    """Whether a read is of scales that matrix instructions take beside their operands, and of nothing else. A wave's
+    load of them has few bytes of each row, and vector memory takes a clock for every row's line: what several waves
+    need, one fetches."""
+    users = low.users().get(n.id, ())
+    held = low.layout(n).dims
+    apart = all(p.waves == 1 or d in held or d in low.followed for d, p in low.plans.items())
+    if apart or max(low.plans[d].wave for d in held) < SCALED_ROWS:
+        return False
+    return bool(users) and all(
+        u.op == "scaled_mma" and all(u.inputs[p] is not n for p in factors(u)) and low.inference.mmas[u.id].scales
+        for u in users
+    )
 
 
 def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:

@@ -196,7 +196,7 @@ def _ways(request: _Request, packed: bool) -> list[CopyWay]:
             return blocks
     orientations = [d for d in dict.fromkeys([r.contracted or fast, fast]) if d in r.extents]
     ways = [way for d in orientations for way in copy_ways(d, fast, widest, es, r.extents, r.threads, order)]
-    if r.target.copy_linear and r.direct is not False and fast in orientations and not packed:
+    if r.target.copy_linear and r.direct is not False and fast in orientations and not (packed and es & es - 1):
         widths = linear_widths(r.target, widest * es, es, r.elements * es, r.partition.waves)
         ways += [CopyWay(fast, width // es, linear=width) for width in widths]
     return ways

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,8 @@ PAIRS = [(a, b) for a in MX for b in MX]
 
 
 def kernel(
-    a_dtype: wd.DType, b_dtype: wd.DType, a_order: str, b_order: str, space: Any, mma_type: Any, waves: int
+    a_dtype: wd.DType, b_dtype: wd.DType, a_order: str, b_order: str, space: Any, mma_type: Any, waves: int,
+    schedule: wd.Schedule | None = None,
 ) -> Any:  # fmt: skip
     a_dims, b_dims = ((M, K) if a_order == "MK" else (K, M)), ((N, K) if b_order == "NK" else (K, N))
     hardware = [wd.HardwareConstraint(mma_type=getattr(wd.MMAType, mma_type))] if mma_type else []
@@ -30,7 +32,8 @@ def kernel(
             wd.TilingConstraint(K, BK),
             wd.WaveConstraint(M, BM / waves),
             *hardware,
-        ]
+        ],
+        schedule=schedule,
     )
     def scaled(
         a: wd.Memory[a_dims[0], a_dims[1], space, a_dtype], a_scale: wd.Memory[M, K / 32, wd.f8e8m0],
@@ -51,7 +54,7 @@ def kernel(
 def check(
     a_dtype: wd.DType, b_dtype: wd.DType, target: str, shape: tuple[int, int, int] = (32, 48, 256), *, tile: int = 32,
     depth: int = 128, orders: tuple[str, str] = ("MK", "NK"), space: Any = wd.SHARED, mma_type: str | None = None,
-    waves: int = 1, oracle: Callable[[str], str] | None = None,
+    waves: int = 1, oracle: Callable[[str], str] | None = None, schedule: wd.Schedule | None = None,
 ) -> tuple[wd.CompiledKernel, dict[str, int]]:  # fmt: skip
     """Compile, assemble, emulate; the sums may be in any order, each rounded to f32. Gives what was executed."""
     m, n, k = shape
@@ -63,7 +66,7 @@ def check(
     b_scale, b_factor = packed.scales(rng, (n, k // 32))
     left, right = a_value * np.repeat(a_factor, 32, axis=1), b_value * np.repeat(b_factor, 32, axis=1)
     arguments = [a, a_scale, b, b_scale, np.zeros((m, n), np.float32)]
-    made = kernel(a_dtype, b_dtype, *orders, space, mma_type, waves)
+    made = kernel(a_dtype, b_dtype, *orders, space, mma_type, waves, schedule)
     subs = {BM: tile, BN: tile, BK: depth}
     bound = (k + 8) * 2.0**-24 * (np.abs(left) @ np.abs(right).T)
     made.evaluate(*arguments, subs=subs)
@@ -119,6 +122,56 @@ def test_k_strided_operands_are_transposed_by_the_read(
 def test_k_strided_rows_that_fill_no_unit_are_converted() -> None:
     _, executed = check(wd.f4e2m1, wd.f4e2m1, "gfx950", (50, 34, 128), orders=("KM", "KN"))
     assert not any("_tr_" in name for name in executed)
+
+
+@pytest.mark.parametrize("shape", [(64, 96, 768), (50, 70, 416)], ids=["whole", "odd"])
+@pytest.mark.parametrize("orders", [("MK", "NK"), ("KM", "KN")], ids=["rows", "columns"])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_tiles_of_four_bits_are_copied_straight_to_shared_memory(
+    orders: tuple[str, str], shape: tuple[int, int, int], stages: int
+) -> None:
+    """Two elements to a byte: what lanes fetch and where waves start is counted in bytes."""
+    schedule = wd.Schedule(direct_to_shared=True, stages=stages)
+    shape = shape if orders[0] == "MK" else tuple(-(-x // 32) * 32 for x in shape)
+    compiled, executed = check(
+        wd.f4e2m1, wd.f4e2m1, "gfx950", shape, tile=64, depth=256, orders=orders, waves=2, schedule=schedule
+    )
+    assert re.search(r"^\tbuffer_load_dwordx4 .* lds$", compiled.asm, re.M)
+    assert executed["buffer_load_dwordx4"] and not executed["ds_write_b128"]  # scales of odd rows go by registers
+
+
+@pytest.mark.parametrize(
+    ("tile", "waves", "staged"),
+    [(128, 4, {"b_scale"}), (64, 1, {"a_scale"}), (64, 2, {"a_scale", "b_scale"}), (32, 2, set())],
+)
+def test_scales_that_waves_share_pass_through_shared_memory(tile: int, waves: int, staged: set[str]) -> None:
+    """Of four waves, so many along M. Those of 16 rows fetch scales themselves, as all do what no other needs."""
+    compiled, _ = check(wd.f4e2m1, wd.f4e2m1, "gfx950", (128, 128, 512), tile=tile, depth=256, waves=waves)
+    assert compiled.decisions is not None and compiled.block == (256, 1, 1)
+    assert {b.name for b in compiled.decisions.buffers} == {"a", "b", *staged}
+
+
+def test_room_in_front_of_direct_copies_costs_no_workgroup() -> None:
+    """Tiles that are swizzled begin at multiples of 8 KiB: with the gap, which is less, a compute unit held one
+    workgroup instead of two."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 128, 1), wd.TilingConstraint(K, 256)],
+        schedule=wd.Schedule(direct_to_shared=True),
+    )
+    def product(
+        a: wd.Memory[M, K, wd.SHARED, wd.f4e2m1], sa: wd.Memory[M, K / 32, wd.SHARED, wd.f8e8m0],
+        b: wd.Memory[N, K, wd.SHARED, wd.f4e2m1], sb: wd.Memory[N, K / 32, wd.SHARED, wd.f8e8m0],
+        c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.scaled_mma(wd.read(a), wd.read(sa), wd.read(b), wd.read(sb), acc)
+
+        wd.write(loop, c)
+
+    compiled = product.compile(subs={M: 4096, N: 4096, K: 4096}, target="gfx950")
+    assert 2 * compiled.shared_bytes <= wd.targets.get_target("gfx950").shared_bytes
 
 
 def test_scales_of_four_steps_are_one_register() -> None:

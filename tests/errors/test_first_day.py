@@ -77,6 +77,18 @@ CASES = [
      "x // y rounds down"),
     ("flag-times-number", "x = (wd.read(c) > 0) * 1.0", "mul: does not compute on i1", "(wd.read(c) > 0) * 1.0",
      "wd.where(x, 1.0, 0.0)"),
+    ("cast-order", "x = wd.cast(wd.f16, wd.read(c))", "cast: the value comes first", "wd.cast(wd.f16, wd.read(c))",
+     "wd.cast(x, wd.f16)"),
+    ("max-of-two", "x = wd.max(wd.read(c), 0.0)", "max: the dimension is the number 0.0", "wd.max(wd.read(c), 0.0)",
+     "wd.maximum(x, y)"),
+    ("index-of-an-axis", "x = wd.index(0)", "index: the dimension is the number 0", "wd.index(0)", "wd.index(N)"),
+    ("start-of-an-axis", "x = wd.tile_start(0)", "tile_start: the dimension is the number 0", "wd.tile_start(0)",
+     "wd.tile_start(N)"),
+    ("python-min-of-a-symbol", "x = wd.read(c) * min(N, 3)", "cannot determine truth value", "min(N, 3)",
+     "wd.minimum(N, 3)"),
+    ("int-of-a-symbol", "x = wd.read(c) + int(N)", "Cannot convert symbols to int", "int(N)", "x + N"),
+    ("called-number", "x = wd.read(c) * wd.Scalar(2.0)", "Scalar takes brackets, not a call", "wd.Scalar(2.0)",
+     "x * 2.0"),
     ("printed-value", "wd.device_print(f'{wd.read(c)}')", "device_print: the text has a traced value in it",
      "wd.device_print(f'{wd.read(c)}')", 'wd.device_print("x", x)'),
     ("tile-in-an-if", "if M > 32:\n        pass", "cannot determine truth value of Relational: M > 32", "M > 32",
@@ -267,3 +279,36 @@ def test_a_race_says_what_orders_workgroups() -> None:
     with pytest.raises(wd.EmulationError) as caught:
         kernel.compile(x, y, target="gfx942").emulate(x, y)
     assert "workgroups run in no order" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "message", "hint"),
+    [
+        ("wd.autotune(on_mis='raise')(kernel)", wd.ConstraintError, "autotune: on_mis is no option", "mean on_miss?"),
+        ("wd.autotune(configs=[], key=['N'])(kernel)", wd.ConstraintError, "autotune: configs is no option",
+         "@wd.autotune({BM: (64, 128)})"),
+        ("wd.autotune(colour=3)(kernel)", wd.ConstraintError, "autotune: colour is no option", "there are at_least"),
+        ("wd.autotune([{BN: 64}])(kernel)", wd.ConstraintError, "space is [{BN: 64}]", "a dict from symbols to values"),
+        ("wd.autotune({BM: (64,)})(kernel)", wd.ConstraintError, "space has BM, which sizes no tile of kernel", "BN"),
+        ("wd.analyze(3)", wd.TraceError, "analyze takes a kernel, not 3", "@wd.wave(…)"),
+        ("wd.testing.do_bench(3)", wd.ConstraintError, "do_bench: 3 cannot be called", "lambda: kernel(a, b, c)"),
+        ("wd.strategies.matmul(x, x, z)", wd.LaunchError, "matmul: a is (128, 64), b (128, 64)", "transpose_b=True"),
+        ("wd.strategies.matmul(x, y.astype(np.float32), z)", wd.LaunchError, "matmul: a is f16 and b f32", "convert"),
+        ("wd.strategies.matmul(x, y[0], z)", wd.LaunchError, "matmul: b has shape (96,)", "pass matrices"),
+        ("kernel.compile(x, y.T, z, target='sm_80', subs={BN: 32}).emulate(x, y.T, z, check=True)", wd.LaunchError,
+         "kernel: unexpected argument check", "emulate checks="),
+    ],
+)  # fmt: skip
+def test_around_kernels(source: str, kind: type[wd.WaveError], message: str, hint: str) -> None:
+    with pytest.raises(kind) as caught:
+        run(PRODUCT + source)
+    assert caught.value.message.startswith(message)
+    assert hint in caught.value.hint and caught.value.location is not None
+
+
+def test_a_bound_call_takes_no_arguments() -> None:
+    space = run(PRODUCT.replace("BN, 1", "32, 1") + "again = kernel.bind(x, y.T, z)\n")
+    with pytest.raises(TypeError, match=r"bound\(\) takes 0 positional arguments"):
+        space["again"](space["x"])
+    space["again"]()
+    np.testing.assert_array_equal(space["z"], 64)

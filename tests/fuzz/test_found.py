@@ -558,3 +558,33 @@ def test_conversions_and_results_of_atomics_do_not_fit_together(target: str) -> 
     arguments = [whole((1, 1), wd.i64), whole((1, 1), wd.f64), whole((1, 1), wd.i64)]
     with pytest.raises(wd.ConstraintError, match="through shared memory; a workgroup of"):
         kernel.compile(*arguments, target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source, to", [(wd.f16, wd.bf16), (wd.bf16, wd.f16)], ids=str)
+def test_halves_are_cut_towards_zero_to_the_other_kind(source: wd.DType, to: wd.DType, target: str) -> None:
+    """As wide, so it was taken for exact, and rounded to nearest later."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def kernel(x: wd.Memory[M, source], y: wd.Memory[M, to]):
+        wd.write(wd.cast(wd.read(x), to, rounding="toward_zero"), y)
+
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore"):
+        x = (rng.standard_normal(500) * 2.0 ** rng.integers(-30, 30, 500)).astype(source.storage)
+    y = np.zeros(500, to.storage)
+    agree(kernel, [x, y], target)
+    kernel.compile(x, y, target=target).emulate(x, y)
+    assert (abs(y.astype(np.float64)) <= abs(x.astype(np.float64))).all()
+    assert (y.astype(np.float64) != x.astype(np.float64)).any()
+
+
+def test_bytes_are_cut_towards_zero_to_the_other_kind() -> None:
+    """8-bit floats of three digits to those of two."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def kernel(x: wd.Memory[M, wd.f8e4m3], y: wd.Memory[M, wd.f8e5m2]):
+        wd.write(wd.cast(wd.read(x), wd.f8e5m2, rounding="toward_zero"), y)
+
+    x = np.random.default_rng(0).standard_normal(200).astype(wd.f8e4m3.storage)
+    agree(kernel, [x, np.zeros(200, wd.f8e5m2.storage)], "sm_90a")

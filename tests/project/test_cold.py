@@ -227,6 +227,26 @@ def test_sympy_computes_at_the_border_only(target: str) -> None:
     assert counts[0] == counts[1]
 
 
+def test_names_are_not_printed_element_by_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a read goes through a mapping, sympy is not asked for more names where the tile is larger."""
+    n, t, bn = wd.symbols("N T BN")
+
+    @wd.wave([wd.WorkgroupConstraint(n, bn, 0), wd.WaveConstraint(n, bn)])
+    def kernel(rows: wd.Memory[n, wd.i32], a: wd.Memory[t, wd.f32], c: wd.Memory[n, wd.f32]):
+        wd.write(wd.read(a, mapping=wd.IndexMapping((n,), {t: wd.read(rows)})), c)
+        wd.write(wd.read(a, mapping=wd.IndexMapping((n,), {t: 2 * n + 1})) + wd.read(c), c)
+
+    printed: list[Any] = []
+    of_sympy = sympy.Symbol.__str__
+    monkeypatch.setattr(sympy.Symbol, "__str__", lambda s: printed.append(s) or of_sympy(s))
+    counts = []
+    for tile in (256, 2048):
+        printed.clear()
+        kernel.compile(target="gfx942", subs={n: 4096, t: 4096, bn: tile})
+        counts.append(len(printed))
+    assert counts[0] == counts[1]
+
+
 def test_no_garbage_collection_while_compiling() -> None:
     kernel = gemm()
     phases: list[str] = []

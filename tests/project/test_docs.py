@@ -106,6 +106,35 @@ def test_choices_of_a_schedule_are_in_the_guide() -> None:
     assert said <= names
 
 
+def test_extras_are_those_of_the_package() -> None:
+    project = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    said = (ROOT / "README.md").read_text().partition("Extras: ")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == set(re.findall(r"^(\w+) = \[", project, re.M))
+
+
+def test_what_the_changelog_says_of_speed_is_measured() -> None:
+    """Its ranges are those of docs/measured.md, to two digits."""
+    tables = (ROOT / "docs/measured.md").read_text()
+    said = (ROOT / "CHANGELOG.md").read_text().partition("### Measured on an H200")[2]
+
+    def ratios(rows: str, column: int) -> list[float]:
+        lines = re.findall(rf"^\| (?:{rows}) \|.*$", tables, re.M)
+        cells = [line.split("|")[column].strip() for line in lines if line.count("|") > column + 1]
+        return [float(cell) for cell in cells if re.fullmatch(r"[\d.]+", cell)]
+
+    for words, rows, column in (
+        ("squares", "squares bf16|squares f16", 7),
+        ("depths", "depths", 7),
+        ("MLP shapes", "mlp up|mlp down", 7),
+        ("attention forward", r"forward \| \d+ \| \w+", 8),
+        ("row norms and softmax", "softmax|rms_norm", 7),
+    ):
+        low, high = map(float, re.search(rf"{words} ([\d.]+) to\s+([\d.]+)", said).groups())  # type: ignore[union-attr]
+        found = ratios(rows, column)
+        assert len(found) >= 6 and abs(min(found) - low) < 0.006, words
+        assert abs(max(found) - high) < (0.006 if high < 2 else 0.06), words
+
+
 def test_the_command_line_is_whole() -> None:
     """docs/commands.md has every command with its options, and no others."""
     import argparse

@@ -31,9 +31,10 @@ from wavedsl.analysis.issued import Issued, count_issued, hidden_values, machine
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
 from wavedsl.ir.cuts.tile_dims import tile_dims
 from wavedsl.ir.dtypes import ALL, DType
-from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
 
@@ -278,6 +279,9 @@ def analyze(
         target = product_named(product).target
     if hasattr(kernel, "for_arguments"):  # a tuned kernel: with its choice for these arguments
         kernel = kernel.for_arguments(*args, target=target, subs=subs, **kwargs)
+    if not hasattr(kernel, "bind_arguments"):
+        said = f"analyze takes a kernel, not {kernel!r}"
+        raise TraceError(said, here(calls=False), hint="a function under @wd.wave(…)")
     arguments = kernel.bind_arguments(args, kwargs) if args or kwargs else None
     binding = kernel.binding(arguments, subs)
     compiled = kernel.compile(*args, target=target, subs=subs, **kwargs)

@@ -26,6 +26,7 @@ import wavedsl as wd
 from wavedsl.analysis.strategy import TileChoice
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
+from wavedsl.ir.source import here
 from wavedsl.strategies import warpgroups
 from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth
 from wavedsl.strategies.kernels import Form
@@ -203,6 +204,7 @@ def _columns(a: Any, b: Any, c: Any, sizes: Sequence[int], transpose_b: bool) ->
     if [len(s) for s in shapes] != [2, 3, 2]:
         raise LaunchError(
             f"grouped_matmul: a is {shapes[0]}, b {shapes[1]} and c {shapes[2]}",
+            here(calls=False),
             hint="a is [rows, K], b one matrix per group, c [rows, N]",
         )
     (rows, k), (groups, *inner), (out_rows, n) = shapes
@@ -210,12 +212,14 @@ def _columns(a: Any, b: Any, c: Any, sizes: Sequence[int], transpose_b: bool) ->
         want = f"[groups, {n}, {k}]" if transpose_b else f"[groups, {k}, {n}]"
         raise LaunchError(
             f"grouped_matmul: a is {shapes[0]}, b {shapes[1]} and c {shapes[2]}",
+            here(calls=False),
             hint=f"b must be {want} and c [{rows}, {n}]; matrices that are [N, K] need transpose_b=True",
         )
     if len(sizes) != groups or any(x < 0 for x in sizes) or sum(sizes) != rows:
         raise LaunchError(
             f"grouped_matmul: sizes has {len(sizes)} groups of {sum(sizes)} rows, but b has {groups} groups and a has "
             f"{rows} rows",
+            here(calls=False),
             hint="one number of rows per group, none negative, that add up to the rows of a",
         )
     return int(n)

@@ -22,6 +22,7 @@ from wavedsl.ir.dtypes import ALL, DType, f32, tf32
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.source import here
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
 from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut
@@ -249,13 +250,16 @@ def on_chip(form: Form, chip: Product) -> Form:
 def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
     for name, array in (("a", a), ("b", b), ("c", c)):
         if len(getattr(array, "shape", ())) != 2:
-            raise LaunchError(f"matmul: {name} has shape {getattr(array, 'shape', None)}", hint="pass matrices")
+            raise LaunchError(
+                f"matmul: {name} has shape {getattr(array, 'shape', None)}", here(calls=False), hint="pass matrices"
+            )
     m, k = a.shape
     n, other = b.shape if transpose_b else b.shape[::-1]
     if k != other or tuple(c.shape) != (m, n):
         want = f"[{n}, {k}]" if transpose_b else f"[{k}, {n}]"
         raise LaunchError(
             f"matmul: a is {tuple(a.shape)}, b {tuple(b.shape)} and c {tuple(c.shape)}",
+            here(calls=False),
             hint=f"b must be {want} and c [{m}, {n}]; a b that is [N, K] needs transpose_b=True",
         )
     return int(m), int(n), int(k)
@@ -265,7 +269,8 @@ def operands_dtype(call: str, a: Any, b: Any) -> DType:
     """The dtype of both operands. Raises LaunchError where they differ."""
     dtype, other = dtype_of(a), dtype_of(b)
     if dtype is not other:
-        raise LaunchError(f"{call}: a is {dtype.name} and b {other.name}", hint="convert one to the other's dtype")
+        said = f"{call}: a is {dtype.name} and b {other.name}"
+        raise LaunchError(said, here(calls=False), hint="convert one to the other's dtype")
     return dtype
 
 
@@ -273,8 +278,9 @@ def multiplied_by_units(call: str, dtype: DType) -> None:
     """Raises LaunchError for operands that no matrix instruction takes."""
     if dtype not in ACCUMULATORS:
         raise LaunchError(
-            f"{call}: no matrix instruction takes operands of {dtype.name}", hint="f64, f32, f16, bf16, fp8 or i8"
-        )
+            f"{call}: no matrix instruction takes operands of {dtype.name}", here(calls=False),
+            hint="f64, f32, f16, bf16, fp8 or i8",
+        )  # fmt: skip
 
 
 def dtype_of(array: Any) -> DType:
@@ -285,7 +291,9 @@ def dtype_of(array: Any) -> DType:
 
         found = _TORCH.get(name)
     if found is None:
-        raise LaunchError(f"matmul: an array has dtype {name}", hint="f64, f32, f16, bf16, fp8 or i8")
+        raise LaunchError(
+            f"matmul: an array has dtype {name}", here(calls=False), hint="f64, f32, f16, bf16, fp8 or i8"
+        )
     return found
 
 

@@ -212,7 +212,9 @@ def _up_to(values: Sequence[int], extent: int) -> tuple[int, ...]:
 def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
     """A user's space with normalised symbols. ConstraintError for what is no symbol or value, or for no values."""
     if not isinstance(space, Mapping):
-        raise ConstraintError(f"space is {space!r}", hint="a dict from symbols to values: space={BM: [32, 64]}")
+        raise ConstraintError(
+            f"space is {space!r}", kernel.loc, hint="a dict from symbols to values: space={BM: [32, 64]}"
+        )
     known = {str(s) for s in tile_symbols(kernel)} | {str(s) for s in kernel.subs}
     found: dict[Any, tuple[int, ...]] = {}
     for name, values in space.items():
@@ -221,6 +223,7 @@ def check_space(kernel: Any, space: Any) -> dict[Any, tuple[int, ...]]:
         if not chosen and str(symbol) not in known:
             raise ConstraintError(
                 f"space has {symbol}, which sizes no tile of {kernel.name}",
+                kernel.loc,
                 hint=f"it may vary {', '.join(sorted(known)) or 'nothing'} and {', '.join(map(repr, SCHEDULE))}",
             )
         one = symbol == REGISTERS and isinstance(values, tuple) and all(map(_whole, values))  # a pair is one value

@@ -13,6 +13,7 @@ from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
 from wavedsl.kernel_object import Kernel
 from wavedsl.outside import Snapshot
+from wavedsl.tracer.annotations import suggest
 from wavedsl.tuning.candidates import Candidate, check_space
 from wavedsl.tuning.chip import Chip, chip_for, chip_of
 from wavedsl.tuning.options import check_options
@@ -75,11 +76,11 @@ class TunedKernel:
         known = set(tune.__kwdefaults__ or {}) - {"subs", "space", "reference", "results"}
         strange = [name for name in options if name not in known]
         if strange:
-            raise ConstraintError(
-                f"autotune: {strange[0]} is no option of tune",
-                here(calls=False),
-                hint=f"there are {', '.join(sorted(known))}",
-            )
+            known |= {"space", "on_miss", "results", "reference"}
+            hint = suggest(strange[0], known, f"there are {', '.join(sorted(known))}")
+            if strange[0] in ("configs", "key"):
+                hint = "values are a dict, @wd.autotune({BM: (64, 128)}), or derived; choices are kept by extents"
+            raise ConstraintError(f"autotune: {strange[0]} is no option", here(calls=False), hint=hint)
         check_options({**options, "reference": reference})
         self.space = None if space is None else check_space(kernel, space)
         if self.space is not None and not self.space:

@@ -87,7 +87,7 @@ class LdsShadow:
         own[:] = wave
         return first + np.arange(count)[:, None], own
 
-    def lane_mask(self, st: State, active: Any, chosen: np.ndarray) -> np.ndarray:
+    def lane_mask(self, st: State, active: Any, chosen: Any) -> np.ndarray:
         mask = np.zeros((st.waves, LANES), bool)
         if active is None:
             mask.reshape(-1)[:] = chosen
@@ -231,7 +231,7 @@ def _others(accesses: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Where the last access was by another wave, in the same epoch."""
     apart = accesses ^ own
     apart >>= WAVE
-    apart -= 1  # the same wave and epoch becomes the largest number without sign; nobody is as large
+    apart -= 1  # without sign, the same wave and epoch is now the largest number, and nobody a large one
     return apart.view(np.uint64) < np.uint64(MANY)
 
 

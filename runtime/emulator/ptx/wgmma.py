@@ -523,7 +523,8 @@ class Wgmmas:
         if not touched:
             return step
         fragments = list(touched.values())
-        stores = [(f, [i for i, n in enumerate(f.names) if n in {r.index for r in writes}]) for f in fragments]
+        written = {r.index for r in writes}
+        stores = [(f, [i for i, n in enumerate(f.names) if n in written]) for f in fragments if written]
         stores = [(f, rows) for f, rows in stores if rows]
         guard = m.reg(inst.guard[0]) if inst.guard is not None else None
         negated = inst.guard[1] if inst.guard is not None else False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from wavedsl.ir.addresses.fragment_loads import VECTOR_ATOMS
 from wavedsl.ir.errors import CompileError, ConstraintError
+from wavedsl.ir.layouts import shared_search
 from wavedsl.ir.layouts.bank_cycles import bank_cycles
 from wavedsl.ir.layouts.bits import kind_of, name_of, number_of, spec
 from wavedsl.ir.layouts.column_pairs import rows_apart
@@ -164,6 +166,43 @@ def test_a_limit_changes_no_choice_below_it(chip: SimpleNamespace) -> None:
         assert choose_place(TILE, 2, gemm(chip), limit=limit, **chip.gfx942) is None
     with pytest.raises(ConstraintError, match="exceeds the 65536 bytes"):
         choose_place(TILE, 2, gemm(chip), slots=9, limit=1.0, **chip.gfx942)
+
+
+TRANSPOSED = [
+    SharedAccess("fragments", "read", spec(D="l0 l1 l2 l3 l4 r0 r1", K="e0 e1 l5 r2 r3 r4"), 16, 4),
+    SharedAccess("copy", "write", spec(D="r0 r1 r2 l0 l1 l2 w0", K="e0 e1 l4 l3 l5 w1"), 16, 4),
+    SharedAccess("singles", "write", spec(D="r0 r1 r2 l0 l1 l2 l3", K="e0 e1 l4 l5 w0 w1"), 3, 2),
+]
+
+
+@pytest.mark.parametrize("tile", ["gemm", "natural", "transposed"])
+def test_what_no_place_goes_below_changes_no_choice(
+    chip: SimpleNamespace, tile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what accesses cost at least, places are given up earlier where dear accesses come last; the choice stays."""
+
+    def accesses() -> list[SharedAccess]:
+        if tile == "transposed":
+            return [replace(a, atoms=chip.vectors) for a in reversed(TRANSPOSED)]
+        return gemm(chip, NATURAL if tile == "natural" else WIDE)
+
+    def asked(given: list[SharedAccess]) -> int:
+        return sum(len(a.costs) for a in given)
+
+    extents = {"D": 128, "K": 64} if tile == "transposed" else TILE
+    with_bounds = accesses()
+    best = choose_place(extents, 2, accesses(), issue=4.0, **chip.gfx942)
+    assert best is not None
+    found = choose_place(extents, 2, with_bounds, issue=4.0, limit=best.total, **chip.gfx942)
+    phases = chip.gfx942["phases"]
+    for access in with_bounds:
+        least = shared_search._least(access, 2, phases, 4.0)
+        for cost in filter(None, access.costs.values()):
+            assert least <= access.trips * (access.waves * cost.worst + 4.0 * cost.instructions)
+    monkeypatch.setattr(shared_search, "_least", lambda *_: 0.0)
+    without = accesses()
+    assert choose_place(extents, 2, without, issue=4.0, limit=best.total, **chip.gfx942) == found
+    assert asked(with_bounds) < asked(without) if tile == "transposed" else asked(with_bounds) == asked(without)
 
 
 def test_what_does_not_fit_is_said(chip: SimpleNamespace) -> None:

@@ -165,3 +165,50 @@ def test_what_names_itself_is_shown():
     ring = Ring([])
     ring.items.append(ring)
     assert repr(ring).endswith("Ring(items=[...])")
+
+
+@pair
+def test_fields(options):
+    """What the standard library's functions read is as it would have left it."""
+
+    def of(decorator):
+        cls = point(decorator, **options)
+        further = decorator(**options)(type("More", (cls,), {
+            "__annotations__": {"z": "int", "y": "int", "w": ClassVar[int]}, "z": field(default=3, repr=False),
+            "__module__": __name__,
+        }))  # fmt: skip
+        return cls, further
+
+    for quick_one, standard_one in zip(of(quick), of(standard)):
+        mine, theirs = (
+            [
+                (f.name, f.type, f.default, f.default_factory, f.init, f.repr, f.compare, f.kw_only)
+                for f in dataclasses.fields(c)
+            ]
+            for c in (quick_one, standard_one)
+        )
+        assert mine == theirs
+        assert quick_one.__match_args__ == standard_one.__match_args__
+        assert dataclasses.is_dataclass(quick_one) and dataclasses.asdict(quick_one(1)) == dataclasses.asdict(
+            standard_one(1)
+        )
+        assert [getattr(quick_one, n, None) for n in "xyz"] == [getattr(standard_one, n, None) for n in "xyz"]
+
+
+def test_a_default_that_changes_is_refused():
+    with pytest.raises(ValueError, match=r"List\.items"):
+
+        @quick_dataclass.dataclass
+        class List:
+            items: list[int] = []  # noqa: RUF012
+
+
+def test_a_class_without_a_docstring_asks_for_no_signature(monkeypatch):
+    """The standard library writes one from the signature: milliseconds."""
+    monkeypatch.setattr("inspect.signature", lambda *_: pytest.fail("asked for a signature"))
+
+    @quick_dataclass.dataclass
+    class Plain:
+        x: int
+
+    assert Plain.__doc__ == "Plain"
