@@ -101,8 +101,8 @@ class _Plan:
             words = sum(map(self._words, over))
             if words <= most:
                 continue
-            some = [v for v in over if self.cost(v) <= DEAREST and not self._common(v)]
-            some = [(v, self.cost(v), self._next(v, phase) or 0) for v in some]
+            cheap = [v for v in over if self.cost(v) <= DEAREST and not self._common(v)]
+            some = [(v, self.cost(v), self._next(v, phase) or 0) for v in cheap]
             for v, _, _ in sorted(
                 some, key=lambda x: (x[1] > CHEAP, -x[2], not self._parted(x[0]), x[1], -self.made[x[0]])
             ):

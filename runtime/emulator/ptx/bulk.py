@@ -8,6 +8,7 @@ the destination holds poison, and the shadow says who may touch what.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -207,12 +208,14 @@ class BulkCopies:
 
     def _ask(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
         """Bytes that are only to come to L2: what is asked for must be such that it could be copied."""
-        get = self._corners(inst, args["map"]) if "map" in args else self._bytes(inst, row, pc, args)
+        if "map" not in args:
+            get = self._bytes(inst, row, pc, args)
+            return lambda mask: deque(get(self._lanes(mask)), maxlen=0).clear()
+        corners = self._corners(inst, args["map"])
 
         def run(mask: Mask) -> None:
-            for part, *what in get(self._lanes(mask)):
-                if "map" in args:
-                    self.boxes.ask(inst, *what, part)
+            for part, spec, base, corner in corners(self._lanes(mask)):
+                self.boxes.ask(inst, spec, base, corner, part)
 
         return run
 

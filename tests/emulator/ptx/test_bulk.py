@@ -360,3 +360,23 @@ def test_a_map_that_starts_in_front_of_its_array():
         want[: max(0, min(8, end - row))] = array[row : min(row + 8, max(end, row))]
         got = loaded(ended, (0, row + rows - end, end - 1)).view(np.uint16).reshape(8, 16)
         np.testing.assert_array_equal(got, want, f"{row} {end}")
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind"),
+    [
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d1, {0, 4}];", ""),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d1, {-8, 400}];", ""),  # what lies outside is dropped
+        ("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%d1, {0, 4, 0}];", "hazard"),
+        ("cp.async.bulk.prefetch.L2.global [%d2], 64;", ""),
+        ("cp.async.bulk.prefetch.L2.global [%d2], 40;", "misaligned"),
+        ("add.s64 %d2, %d2, 4; cp.async.bulk.prefetch.L2.global [%d2], 32;", "misaligned"),
+        ("cp.async.bulk.prefetch.L2.global [%d2], 4096;", "out-of-bounds"),
+    ],
+)
+def test_what_is_asked_for_could_be_copied(ask, kind):
+    array = np.arange(8 * 32, dtype=np.float32).reshape(8, 32)
+    body = f"mov.b64 %d0, map; cvta.param.u64 %d1, %d0; ld.param.u64 %d2, [out];\n{ask}\nret;"
+    text = module(".param .align 64 .b8 map[128], .param .u64 out", body, 32)
+    report = launch(text, [TensorMap(array, (8, 4)), np.zeros(64, np.float32)], block=32, shared=16)
+    assert {f.kind for f in report.findings} == ({kind} if kind else set()), [str(f) for f in report.findings]
