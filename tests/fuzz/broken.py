@@ -5,8 +5,8 @@
     python tests/fuzz/broken.py --seeds 430000:430040 --kinds barrier
 
 A mutant is found by a run (a finding, other numbers, no end), or proven to be as good (AMD: `amd_replay.py` of
-`tests/mutation` follows waits and hazards on every path; one warp's barrier is none), or printed: then the emulator
-lacks a check, or the compiler emits what nothing needs.
+`tests/mutation` follows waits and hazards on every path), or printed: then the emulator lacks a check, or the compiler
+emits what nothing needs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import trial  # noqa: E402
 from generator.check import TARGETS, arguments, copies, few_units, hand_out, kernel_of  # noqa: E402
 from generator.draw import draw  # noqa: E402
 from generator.program import Program  # noqa: E402
-from mutants import Instruction, Mutant, instructions  # noqa: E402
+from mutants import Mutant, instructions  # noqa: E402
 from wavedsl.runtime.emulator.ptx import bulk as ptx_bulk  # noqa: E402
 from wavedsl.runtime.emulator.ptx import copies as ptx_copies  # noqa: E402
 from wavedsl.runtime.emulator.ptx import program as ptx_program  # noqa: E402
@@ -129,10 +129,8 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 def proof(text: str, mutant: Mutant, compiled: Any) -> str | None:
     """Why a mutant that no run exposes is as good, or None."""
-    amd = compiled.target.startswith("gfx")
-    touched = [i for i in instructions(text) if i.line in mutant.lines]
-    if not amd:
-        return "one warp" if _one_warp(compiled, touched) else None
+    if not compiled.target.startswith("gfx"):
+        return None
     try:
         before = amd_replay.broken(text, compiled.target)
         if not amd_replay.broken(mutant.text, compiled.target) <= before:
@@ -143,12 +141,6 @@ def proof(text: str, mutant: Mutant, compiled: Any) -> str | None:
     if mutant.kind.endswith("-nop") or (mutant.kind.endswith("-wait") and not copied):
         return "covered"
     return None
-
-
-def _one_warp(compiled: Any, touched: list[Instruction]) -> bool:
-    return int(np.prod(compiled.block)) <= 32 and all(
-        i.mnemonic.split()[-1].startswith(("bar.", "barrier.sync")) for i in touched
-    )
 
 
 def trials(program: Program, target: str, each: int, kinds: str = "") -> tuple[Counter[str], list[str]]:
