@@ -88,7 +88,7 @@ def packed_bytes(b: Values, values: Sequence[Value], dtype: DType) -> Value | No
         attrs = {"dtype": source, "index": first + i}
         if v.op is None or v.op.name != "unpack" or v.op.args != op.args or v.op.attrs != attrs:
             return None
-    word, first = loaded(word, source, first) if first % 4 == 0 else (word, first)
+    word, first = loaded(word, source, first, 4) if first % 4 == 0 else (word, first)
     if first % 4:
         return None
     bits = b.bitcast(word, I32)
@@ -129,16 +129,17 @@ def _integer(x: Value, unsigned: bool) -> tuple[Place | None, int]:
     return (word, dt.u4, (first + shift) // 4), added
 
 
-def loaded(word: Value, source: DType, index: int) -> tuple[Value, int]:
-    """Where a pair of small numbers was before narrow loads were joined to a word: (word, index there)."""
+def loaded(word: Value, source: DType, index: int, count: int = 2) -> tuple[Value, int]:
+    """Where a pair, or `count`, of small numbers was before narrow loads were joined to a word: (word, index there);
+    as given where they did not come together."""
     op = word.op
     if op is None or op.name != "permute_bytes":
         return word, index
     first = index * source.bits // 8
-    places = [op.attrs["selector"] >> 8 * (first + i) & 7 for i in range(2 * source.bits // 8)]
+    places = [op.attrs["selector"] >> 8 * (first + i) & 7 for i in range(count * source.bits // 8)]
     if places[0] % len(places) or any(p != places[0] + i for i, p in enumerate(places)):
         return word, index
-    return loaded(op.args[0 if places[0] > 3 else 1], source, places[0] % 4 * 8 // source.bits)
+    return loaded(op.args[0 if places[0] > 3 else 1], source, places[0] % 4 * 8 // source.bits, count)
 
 
 def _computed(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:

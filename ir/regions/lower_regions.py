@@ -221,6 +221,9 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = _ring_trips(frame, slots)
     elif trips == 1:
         results = _single_trip(frame, slots)
+    elif own is None and not isinstance(trips, int) and trips.hi is not None and trips.hi <= 1:
+        # A pipeline would read the fragments of a second trip, for which nothing was copied.
+        results = frame.unless_empty(lambda: _single_trip(frame, slots))
     else:
         results = _pipelined_trips(frame, slots, once)
     deliver(low, n, region, context, _summed(low, region, sums, results))

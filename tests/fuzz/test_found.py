@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import packed
 import pytest
 from agree import agree
 from wavedsl.ir.rounding import fma
@@ -588,3 +589,39 @@ def test_bytes_are_cut_towards_zero_to_the_other_kind() -> None:
 
     x = np.random.default_rng(0).standard_normal(200).astype(wd.f8e4m3.storage)
     agree(kernel, [x, np.zeros(200, wd.f8e5m2.storage)], "sm_90a")
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx942"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_four_bits_that_came_byte_by_byte_become_bytes(rows: int, target: str) -> None:
+    """Seed 470032: of four numbers whose two bytes are loaded apart, the second pair was looked for in the first's."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 8)])
+    def kernel(
+        a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], x: wd.Memory[M, N, wd.u4],
+        y: wd.Memory[M, N, wd.i8],
+    ):  # fmt: skip
+        wd.write(wd.mma(wd.read(a), wd.read(b), wd.Register[M, N, wd.f32](0)), c)
+        wd.write(wd.cast(wd.cast(wd.read(x), wd.i32), wd.i8), y)
+
+    x = packed.pack(np.arange(rows * 10).reshape(rows, 10) * 7 % 16, 4)
+    arrays = [whole((rows, 8), wd.f16), whole((10, 8), wd.f16, 1), whole((rows, 10), wd.f32), x]
+    agree(kernel, [*arrays, whole((rows, 10), wd.i8)], target)
+
+
+@pytest.mark.parametrize("k", [1, 40])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx942"])
+def test_a_loop_that_has_one_trip_at_most(k: int, target: str) -> None:
+    """Seed 470026: its pipeline read the fragments of a second trip, for which nothing had been copied."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.TilingConstraint(N, 32), wd.TilingConstraint(K, 16)], dynamic=[K]
+    )
+    def kernel(a: wd.Memory[M, K, wd.f32], b: wd.Memory[N, K, wd.f32], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, stop=wd.tile_stop(N), init_args=[wd.Register[M, N, wd.f32](0)])
+        def loop(acc: wd.Register[M, N, wd.f32]):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    agree(kernel, [whole((1, k), wd.f32), whole((1, k), wd.f32, 1), whole((1, 1), wd.f32)], target)
