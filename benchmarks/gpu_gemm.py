@@ -94,15 +94,13 @@ _WIDE = (
     (128, 192, 64, 64, 192), (128, 128, 64, 64, 128),
 )  # fmt: skip
 _NARROW = ((16, 128, 128, 16, 64), (32, 128, 128, 32, 64), (64, 128, 64, 64, 128), (64, 64, 128, 64, 64))
-_LONG_ROWS = ((16, 64, 256, 16, 64), (16, 128, 256, 16, 64))
-"""Boxes of 512 neighbouring bytes of a row: 128 took 35.3 us for 134 MB on an H200, 256 took 34.1, long runs 33.1."""
 
 
 def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
     """Tiles to try: K in elements of 16 bits, more of narrower ones. Launches may overlap, as `matmul`'s do."""
     if tiny:
         return [Config(64, 64, 64 * 16 // form.dtype.bits, 64, 64)]
-    tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3], *_LONG_ROWS)
+    tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
     overlapping: tuple[tuple[str, Any], ...] = (("dependent", True),)
     plain = [Config(a, b, c * 16 // form.dtype.bits, d, e, overlapping) for a, b, c, d, e in tiles]
     if m <= 64:
