@@ -206,6 +206,8 @@ class _Keeper:
             rule = self.fragments
         elif head == "mma":
             rule = self.matrix
+        elif inst.name == "bar.warp.sync":
+            rule = self.warp_barrier
         elif head == "cp":
             rule = {"cg": self.copy, "ca": self.copy, "commit_group": self.commit, "wait_group": self.wait,
                     "wait_all": self.wait}.get(words[2])  # fmt: skip
@@ -220,6 +222,19 @@ class _Keeper:
                 inner(mask)
 
         return traced
+
+    def warp_barrier(self, inst: Any, row: Any, words: list[str]) -> Any:
+        """All lanes of a warp meet. Where it is the workgroup's only one that is a barrier of the workgroup; of others
+        nothing is concluded, so their lanes count as not ordered."""
+        if inst.args != [Imm(0xFFFFFFFF)]:
+            raise Unknown(inst.name)
+
+        def finish(on: Any) -> Any:
+            if self.m.warps == 1:
+                self.epoch = self.epoch + on
+            yield
+
+        return finish
 
     def arithmetic(self, inst: Any, row: Any, words: list[str]) -> Any:
         """Thread by thread."""
