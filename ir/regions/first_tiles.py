@@ -14,11 +14,10 @@ when others have ended, for which there is nobody to wait for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from math import ceil
 from typing import Any
 
-from wavedsl.ir.dataflow.graph import Node, Region, loop_bounds
+from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.views import is_tile, placement
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.loop_range import loop_range
@@ -56,22 +55,18 @@ def ask_for_first_fills(low: Lowering, wave: int) -> None:
 
 
 def ask_for_first_loads(low: Lowering) -> None:
-    """Emit the requests of a kernel without rings: for tiles that no number computed by the kernel places, of the
-    outermost region and of the first trips of its loops."""
-    b = low.b
-    reads = [(None, n) for n in low.graph.region.nodes if n.op == "read"]
-    for loop in low.graph.region.nodes:
-        if loop.op == "iterate" and loop_bounds(loop) == (None, None) and _runs(low, loop):
-            reads += [(loop.attrs["body"], n) for n in loop.attrs["body"].nodes if n.op == "read"]
-    reads = [(body, n) for body, n in reads if _straight(low, n)]
-    bytes = _early_bytes(low) / max(1, per_unit(low, low.shared_top))
+    """Emit the requests of a kernel without rings: for tiles of the outermost region that no number computed by the
+    kernel places. Not for first trips of loops: the addresses of one of B's rows against one of A cost eight registers
+    there, of 72, and with them a seventh of the workgroups of an SM."""
+    b, bytes = low.b, _early_bytes(low) / max(1, per_unit(low, low.shared_top))
+    reads = [n for n in low.graph.region.nodes if n.op == "read" and _straight(low, n)]
     if not bytes or not reads:
         return
 
     def ask() -> None:
         left = bytes
-        for body, n in reads:
-            with b.loc(n.loc), entered(low, body, 0, 0) if body is not None else nullcontext():
+        for n in reads:
+            with b.loc(n.loc):
                 left = touch_straight(low, n, Context(Env(), 0, None), left)
 
     early = _among_the_first(low)
@@ -81,12 +76,6 @@ def ask_for_first_loads(low: Lowering) -> None:
     with b.if_(early) as branch:
         ask()
         branch.yield_()
-
-
-def _runs(low: Lowering, loop: Node) -> bool:
-    """Whether a loop is known to have a trip."""
-    trips = low.plans[str(loop.attrs["body"].dim)].trips
-    return trips is not None and trips > 0
 
 
 def _straight(low: Lowering, n: Node) -> bool:
