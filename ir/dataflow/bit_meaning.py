@@ -15,7 +15,7 @@ Array = Any
 
 def _bits(x: Array) -> tuple[Array, int]:
     """(the bits of each number, the lowest first, along a new first axis; how many)."""
-    x = np.ascontiguousarray(x)
+    x = np.asarray(x, order="C")  # `ascontiguousarray` would give a single number a dimension
     width = 8 * x.dtype.itemsize
     unsigned = x.view(f"u{x.dtype.itemsize}").astype(np.uint64)
     return np.stack([unsigned >> np.uint64(i) & np.uint64(1) for i in range(width)]), width

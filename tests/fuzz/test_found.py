@@ -625,3 +625,16 @@ def test_a_loop_that_has_one_trip_at_most(k: int, target: str) -> None:
         wd.write(loop, c)
 
     agree(kernel, [whole((1, k), wd.f32), whole((1, k), wd.f32, 1), whole((1, 1), wd.f32)], target)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_bits_of_a_single_number(target: str) -> None:
+    """Seed 472084: the evaluator's bits of a number without dimensions had one."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def kernel(x: wd.Memory[M, wd.u16], y: wd.Memory[M, wd.u16], by: wd.Scalar[wd.u16]):
+        turned = wd.rotate_left(by * 14933, 31) ^ wd.bit_reverse(by)
+        counted = wd.popcount(by) + 32 * wd.clz(by) + 1024 * wd.ctz(by)
+        wd.write((wd.read(x) ^ turned) + wd.cast(counted, wd.u16), y)
+
+    agree(kernel, [whole((5,), wd.u16), whole((5,), wd.u16, 1), np.uint16(12)], target)
