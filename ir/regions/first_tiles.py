@@ -13,13 +13,13 @@ when others have ended, for which there is nobody to wait for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.views import is_tile, placement
-from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring, one_thread, touch
@@ -37,7 +37,7 @@ EARLY_CLOCKS = 3500
 
 def ask_for_first_fills(low: Lowering, wave: int) -> None:
     """Emit the requests of a kernel with rings, in one thread of a wave."""
-    b, order, bytes = low.b, low.notes.order, _early_bytes(low)
+    order, bytes = low.notes.order, _early_bytes(low)
     if not bytes or _placed_by_memory(low):
         return
     low.note("ask for the first tiles")
@@ -45,37 +45,22 @@ def ask_for_first_fills(low: Lowering, wave: int) -> None:
         if order is not None:
             turns = Turns(low, order)
             turns.go_to(turns.first)
-        early = _among_the_first(low)
-        if early is None:
+        with _among_the_first(low):
             _ask(low, low.graph.region, Env(), 0, bytes)
-            return
-        with b.if_(early) as branch:
-            _ask(low, low.graph.region, Env(), 0, bytes)
-            branch.yield_()
 
 
 def ask_for_first_loads(low: Lowering) -> None:
     """Emit the requests of a kernel without rings: for tiles of the outermost region that no number computed by the
     kernel places. Not for first trips of loops: the addresses of one of B's rows against one of A cost eight registers
     there, of 72, and with them a seventh of the workgroups of an SM."""
-    b, bytes = low.b, _early_bytes(low) / max(1, per_unit(low, low.shared_top))
+    left = _early_bytes(low) / max(1, per_unit(low, low.shared_top))
     reads = [n for n in low.graph.region.nodes if n.op == "read" and _straight(low, n)]
-    if not bytes or not reads:
+    if not left or not reads:
         return
-
-    def ask() -> None:
-        left = bytes
+    with _among_the_first(low):
         for n in reads:
-            with b.loc(n.loc):
+            with low.b.loc(n.loc):
                 left = touch_straight(low, n, Context(Env(), 0, None), left)
-
-    early = _among_the_first(low)
-    if early is None:
-        ask()
-        return
-    with b.if_(early) as branch:
-        ask()
-        branch.yield_()
 
 
 def _straight(low: Lowering, n: Node) -> bool:
@@ -97,13 +82,17 @@ def _placed_by_memory(low: Lowering) -> bool:
     return any("memory" in n.attrs or "body" in n.attrs for n in low.graph.all_nodes() if n.id in needed)
 
 
-def _among_the_first(low: Lowering) -> Value | None:
-    """Whether the workgroup is one of those that run at once; None where all do, as those that take tiles in turn."""
+@contextmanager
+def _among_the_first(low: Lowering) -> Iterator[None]:
+    """What is emitted inside runs in workgroups that run at once: in all of them where they take tiles in turn."""
     b, most, groups = low.b, low.target.units * per_unit(low, low.shared_top), grid(low)
     if low.notes.order is not None or (groups is not None and groups <= most):
-        return None
+        yield
+        return
     row = b.add(b.wgid(1), b.mul(b.wgid(2), b.wgcount(1)))
-    return b.cmp("slt", b.add(b.wgid(0), b.mul(row, b.wgcount(0))), most)
+    with b.if_(b.cmp("slt", b.add(b.wgid(0), b.mul(row, b.wgcount(0))), most)) as branch:
+        yield
+        branch.yield_()
 
 
 def _ask(low: Lowering, region: Region, env: Env, iteration: Any, bytes: float) -> float:
