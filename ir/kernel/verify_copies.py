@@ -39,7 +39,7 @@ def check_copies(state: Check) -> None:
                     for b in sorted(groups.pop(0)):
                         if progress[b] == "not waited for":
                             progress[b] = "waited for, but no barrier has passed" if waves > 1 else ""
-            elif name == "barrier":
+            elif name in ("barrier", "fence"):
                 for b, p in progress.items():
                     if p.startswith("waited"):
                         progress[b] = ""

@@ -48,6 +48,8 @@ def memory(inst, o, mods):
     """The address operand of a row: what its name or the instruction's state space says."""
     if "copy" in inst.effects:
         return "[gaddr]" if o.name == "dst" else "[sm]"
+    if "hint" in inst.effects and o.name == "src":
+        return "[gaddr]"
     if "bulk" in inst.effects:
         to, shared = mods.get("to", "global"), inst.effects & {"shared", "registers"}
         return "[gaddr]" if o.name == ("dst" if to == "global" else "src") and not shared else "[sm]"

@@ -285,6 +285,7 @@ def test_copies_are_waited_for():
     good = {"waves": 4, "commit": "copy.commit", "wait": "copy.wait {pending=1}", "barrier": "barrier"}
     assert check(parse(COPIES.format(**good))) == []
     assert check(parse(COPIES.format(**{**good, "waves": 1, "barrier": ""}))) == []
+    assert check(parse(COPIES.format(**{**good, "barrier": "fence"}))) == []
     for bad in ({"wait": ""}, {"barrier": ""}, {"wait": "copy.wait {pending=2}"}, {"commit": ""}):
         found = check(parse(COPIES.format(**{**good, **bad})))
         assert [f.fact for f in found] == ["copies"], bad
