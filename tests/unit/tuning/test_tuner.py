@@ -211,7 +211,8 @@ def test_a_second_run_measures_nothing_again(results):
 
 def test_a_corrupted_file_is_reported_and_replaced(results):
     results.write_text('{"format": 1, "kern')
-    with pytest.warns(TuningWarning, match=r"moved aside to .*rejected: it is not JSON"):
+    unused, moved = "is not used: it is not JSON", r"moved aside to .*rejected: it is not JSON"
+    with pytest.warns(TuningWarning, match=unused), pytest.warns(TuningWarning, match=moved):
         found = run(results, steps=FAKE)
     assert found.best is not None and choice(stored(results)["pinned"]) == found.best.to_json()
     assert results.with_name(results.name + ".rejected").read_text() == '{"format": 1, "kern'
