@@ -29,6 +29,9 @@ LIMITS = (
 )  # fmt: skip
 """What the documentation says is not there (docs/design/005-language.md), though the error has no class of its own."""
 
+LOST = "nothing uses what the loop gives"
+"""In the message of a refusal that a drawn kernel may meet: its loop's result is unused, and its start is not."""
+
 _COUNTER = itertools.count()
 
 
@@ -167,6 +170,8 @@ def verdicts(
         wrong = Verdict("evaluator", "ConstraintError", error.message)
         return [v if v.kind == "refused" else wrong for v in found]
     except Exception as error:
+        if isinstance(error, wd.TraceError) and LOST in error.message:
+            return [Verdict(target, "refused", error.message) for target in targets]
         return [Verdict("evaluator", type(error).__name__, str(error))]
     found, first = [], {}
     for target in targets:
