@@ -14,4 +14,4 @@ def meet(ops: Iterable[Op]) -> bool:
     return any(op.name in MEETINGS or any(meet(region.ops) for region in op.regions) for op in ops)
 
 
-__all__ = ["meet"]
+__all__ = ["MEETINGS", "meet"]

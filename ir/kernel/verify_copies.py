@@ -6,6 +6,7 @@ In: a kernel whose ops are well formed. Out: findings in the `Check`.
 from __future__ import annotations
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Region, Value
+from wavedsl.ir.kernel.meetings import MEETINGS
 from wavedsl.ir.kernel.verify_ops import VARYING, Check
 
 
@@ -39,7 +40,7 @@ def check_copies(state: Check) -> None:
                     for b in sorted(groups.pop(0)):
                         if progress[b] == "not waited for":
                             progress[b] = "waited for, but no barrier has passed" if waves > 1 else ""
-            elif name in ("barrier", "fence"):
+            elif name in MEETINGS:
                 for b, p in progress.items():
                     if p.startswith("waited"):
                         progress[b] = ""

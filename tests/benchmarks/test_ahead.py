@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
+import benchmark_files
 import device_arrays
 import numpy as np
 import pytest
@@ -14,19 +13,13 @@ from wavedsl.runtime import binaries, toolchain
 
 import wavedsl as wd
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(FOLDER)])
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
     monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path / "cache"))
-    before = set(sys.modules)
-    yield importlib.import_module("ahead")
-    for name in set(sys.modules) - before:  # others have modules of these names, too
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
-            del sys.modules[name]
+    with benchmark_files.imported("ahead") as module:
+        yield module
 
 
 def test_each_unit_is_done_by_one(ahead, tmp_path):

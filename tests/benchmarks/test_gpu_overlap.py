@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
+import benchmark_files
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def overlap(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    yield importlib.import_module("gpu_overlap")
-    for name in set(sys.modules) - before:  # others have modules of these names, too
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
-            del sys.modules[name]
+def overlap() -> Any:
+    with benchmark_files.imported("gpu_overlap") as module:
+        yield module
 
 
 def test_it_runs_on_the_emulator(overlap: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:

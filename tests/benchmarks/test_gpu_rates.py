@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
+import benchmark_files
 import numpy as np
 import oracles
 import pytest
 from wavedsl.runtime.toolchain import assemble_ptx
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def rates(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    yield importlib.import_module("gpu_rates")
-    for name in set(sys.modules) - before:  # others have modules of these names, too
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
-            del sys.modules[name]
+def rates() -> Any:
+    with benchmark_files.imported("gpu_rates") as module:
+        yield module
 
 
 def test_every_text_runs_on_the_emulator(rates: Any, capsys: pytest.CaptureFixture[str]) -> None:

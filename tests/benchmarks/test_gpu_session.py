@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import benchmark_files
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(FOLDER)])
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
-    before = set(sys.modules)
-    yield importlib.import_module("gpu_session")
-    for name in set(sys.modules) - before:  # others have modules of these names, too
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
-            del sys.modules[name]
+    with benchmark_files.imported("gpu_session") as module:
+        yield module
 
 
 def test_it_runs_and_goes_on(session: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -64,7 +58,7 @@ for name, work in {{"ends": lambda: os._exit(9), "stuck": stuck, "works": lambda
 def test_units_that_end_or_stop_the_worker(session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(session, "LAST", 0.3)
     kept, script = tmp_path / "rows.json", tmp_path / "worker.py"
-    script.write_text(WORKER.format(folder=str(FOLDER), kept=str(kept)))
+    script.write_text(WORKER.format(folder=str(benchmark_files.FOLDER), kept=str(kept)))
     why = session.supervise([sys.executable, str(script)], kept, tmp_path / "log.txt", time.time() + 40)
     rows = json.loads(kept.read_text())["rows"]
     assert why == "all parts ran" and rows["works"]["error"] == 0.5

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
+import benchmark_files
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def tiles(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    yield importlib.import_module("tile_clocks")
-    for name in set(sys.modules) - before:  # others have modules of these names, too
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
-            del sys.modules[name]
+def tiles() -> Any:
+    with benchmark_files.imported("tile_clocks") as module:
+        yield module
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ the destination holds poison, and the shadow says who may touch what.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -210,7 +209,12 @@ class BulkCopies:
         """Bytes that are only to come to L2: what is asked for must be such that it could be copied."""
         if "map" not in args:
             get = self._bytes(inst, row, pc, args)
-            return lambda mask: deque(get(self._lanes(mask)), maxlen=0).clear()
+
+            def look(mask: Mask) -> None:
+                for _ in get(self._lanes(mask)):
+                    pass
+
+            return look
         corners = self._corners(inst, args["map"])
 
         def run(mask: Mask) -> None:
