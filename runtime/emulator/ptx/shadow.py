@@ -94,7 +94,7 @@ class SharedShadow:
         self.own = np.tile(np.arange(w), ctas // cluster)
         self.rows = np.arange(ctas * warps)
         threads = np.arange(ctas * warps * 32)
-        self.codes = (threads >> 5) % w << LANES | threads & 31
+        self.codes: Array = (threads >> 5) % w << LANES | threads & 31
         """Of each thread, its warp in the domain and its lane."""
         self.know = np.zeros((ctas * warps, self.barriers + (16 if agents else 0)), np.int32)
         self.know[self.rows, self.own] = 1
