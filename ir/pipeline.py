@@ -24,9 +24,11 @@
     pair      f32 arithmetic on neighbouring registers                                           kernel/pair_floats.py
     reduce    linear addresses become carried sums                                           kernel/strength_reduce.py
     branch    what one branch alone reads is computed there                                    kernel/into_branches.py
-    order     where registers lack, values are computed as they are asked for                  kernel/element_order.py
+    order     where registers lack, values are computed as they are asked for, some again
+                                                                   kernel/element_order.py, kernel/read_again.py
     sink      conditions move down to their readers                                                     kernel/sink.py
-    barriers  those that no two accesses to shared memory need                             kernel/needless_barriers.py
+    barriers  without those that no two accesses to shared memory need, and waits for no copy
+                                                          kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
