@@ -8,9 +8,9 @@
 
 First every kind of product is compared with a float64 reference: fresh N(0, 1) data, outputs filled with NaN before.
 What may be off: the rounding of the output, and errors of sums relative to the sum of the products' magnitudes. Then
-the cases are timed. For each our tiles are chosen by trying `candidates` on the chip: the fastest whose result, on an
-output filled with NaN again, agrees with float64 there; one that does not is named, and the run ends with an error. A
-time is that of replays of a CUDA graph whose launches rotate through as many copies of the operands as exceed the L2
+the cases are timed. For each our tiles are chosen by trying `ways` on the chip, tiles and plans of the strategies: the
+fastest whose result, on an output filled with NaN again, agrees with float64 there; one that does not is named, and the
+run ends with an error. A time is that of replays of a CUDA graph whose launches rotate through as many copies of the operands as exceed the L2
 cache several times, per launch. All providers are timed together, in slices of one graph in turn, each as often behind
 every other (`together`): the mean of a provider's slices, a quarter at each end left out. A rival that cannot be
 imported or run has no number, and the JSON says why.
@@ -23,6 +23,7 @@ rates. A check or case that fails, hangs or kills the context is a row that says
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
 import math
@@ -94,20 +95,52 @@ _WIDE = (
     (128, 192, 64, 64, 192), (128, 128, 64, 64, 128),
 )  # fmt: skip
 _NARROW = ((16, 128, 128, 16, 64), (32, 128, 128, 32, 64), (64, 128, 64, 64, 128), (64, 64, 128, 64, 64))
+_FEW = 128
+"""Rows of products that memory bounds, where tiles with all of K leave units idle."""
+_PLANS = ((_FEW, 6), (512, 3))
+"""Plans that are tried of products of so many rows at most; of others the first."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan of `wavedsl.strategies`, by its place in what `gemm_choices` lists: `matmul`'s own first."""
+
+    place: int = 0
+
+    def __str__(self) -> str:
+        return f"strategy {self.place + 1}" if self.place else "strategy"
+
+
+Way = Config | Planned
+
+
+class NoSuchPlan(wd.ConstraintError):
+    """There are fewer plans for a product."""
 
 
 def candidates(form: Form, m: int, tiny: bool) -> list[Config]:
     """Tiles to try: K in elements of 16 bits, more of narrower ones. Launches may overlap, as `matmul`'s do."""
     if tiny:
         return [Config(64, 64, 64 * 16 // form.dtype.bits, 64, 64)]
-    tiles = _WIDE if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
+    few = (_WIDE[0], *_WIDE[-2:]) if m > 64 else _NARROW if m > 16 else (*_NARROW[:2], _NARROW[3])
+    tiles = few if m <= _FEW else _WIDE
     overlapping: tuple[tuple[str, Any], ...] = (("dependent", True),)
     plain = [Config(a, b, c * 16 // form.dtype.bits, d, e, overlapping) for a, b, c, d, e in tiles]
-    if m <= 64:
+    if m <= _FEW:
         return plain
     pairs = [replace(config, schedule=(*overlapping, ("cluster", (2, 1, 1)))) for config in plain[:2]]
     deeper = [replace(config, schedule=(*config.schedule, ("stages", 4))) for config in (plain[0], pairs[0])]
     return [*plain, *pairs, *deeper]
+
+
+def plans(m: int, tiny: bool) -> list[Planned]:
+    """Plans to try, the compiler's own first: none at tiny sizes."""
+    return [] if tiny else [Planned(i) for i in range(next((n for most, n in _PLANS if m <= most), 1))]
+
+
+def ways(form: Form, m: int, tiny: bool) -> dict[str, Way]:
+    """All that is tried, by name."""
+    return {str(way): way for way in (*candidates(form, m, tiny), *plans(m, tiny))}
 
 
 class Products:
@@ -236,17 +269,18 @@ class Held:
     def products(self) -> Products:
         return Products(self.space, self.case.form, self.size, not self.tiny)
 
-    def bind(self, way: Config | str) -> Bind:
+    def bind(self, way: Way) -> Bind:
         """What binds one of `ways` to operands."""
-        return _strategy if isinstance(way, str) else kernels.product(self.case.form, way).bind
+        if isinstance(way, Planned):
+            return functools.partial(_strategy, place=way.place)
+        return kernels.product(self.case.form, way).bind
+
+    def named(self, way: Way) -> str:
+        """What a plan does, tiles by their name."""
+        return str(_choice(*self.products.sets[0], way.place)) if isinstance(way, Planned) else str(way)
 
 
-def ways(form: Form, m: int, tiny: bool) -> dict[str, Config | str]:
-    """Our candidates by name: tiles, and on a chip the plan of the strategies."""
-    return {str(c): c for c in candidates(form, m, tiny)} | ({} if tiny else {"strategy": "strategy"})
-
-
-def trial(held: Held, way: Config | str, alone: bool) -> dict[str, Any]:
+def trial(held: Held, way: Way, alone: bool) -> dict[str, Any]:
     """Roughly the seconds of a candidate (not of one `alone`), and its error on an output filled with NaN; `unfit` and
     why where it cannot do this shape."""
     products = held.products
@@ -260,7 +294,7 @@ def trial(held: Held, way: Config | str, alone: bool) -> dict[str, Any]:
         if products.space.torch is not None:
             products.space.torch.cuda.synchronize()  # what was launched before it must not be blamed on the next
         return {"unfit": f"{type(error).__name__}: {error}"}
-    return {**found, "error": products.error()}
+    return {**found, "error": products.error(), "does": held.named(way)}
 
 
 def sound(held: Held, bind: Bind) -> dict[str, Any]:
@@ -314,16 +348,28 @@ def balanced(names: Sequence[str]) -> list[list[str]]:
     return orders if count % 2 == 0 or count == 1 else orders + [order[::-1] for order in orders]
 
 
-def _of_way(held: Held, way: Config | str, *operands: Any) -> Callable[[], Any]:
+def _of_way(held: Held, way: Way, *operands: Any) -> Callable[[], Any]:
     """Our call in one of `ways`, which is compiled when this is called."""
     return held.bind(way)(*operands)
 
 
-def _strategy(a: Any, b: Any, c: Any) -> Callable[[], Any]:
-    """The launches that `wavedsl.strategies` plans for the shape."""
+def _choice(a: Any, b: Any, c: Any, place: int) -> Any:
+    """The `Choice` in this place; raises NoSuchPlan where there are fewer."""
+    from wavedsl.strategies import gemm_choices
+
+    found = gemm_choices(a, b, c, transpose_b=True, most=place + 1)
+    if place >= len(found):
+        raise NoSuchPlan(f"there are {len(found)} plans for this product")
+    return found[place]
+
+
+def _strategy(a: Any, b: Any, c: Any, place: int = 0) -> Callable[[], Any]:
+    """The launches of a plan of `wavedsl.strategies` for the shape."""
     from wavedsl.strategies import plan_gemm
 
-    launches = [launch.kernel.bind(*launch.arguments) for launch in plan_gemm(a, b, c, transpose_b=True).launches]
+    choice = _choice(a, b, c, place) if place else None
+    plan = plan_gemm(a, b, c, transpose_b=True, choice=choice)
+    launches = [launch.kernel.bind(*launch.arguments) for launch in plan.launches]
 
     def run() -> None:
         for launch in launches:
@@ -386,6 +432,7 @@ def run_case(
     if "failed" in seen:
         return {**row, "failed": seen["failed"]}
     best = row["tiles"] = seen["best"]
+    row["does"] = tries[best].get("does", best)
     row["error"], row["lasting"], row["clock"] = tries[best]["error"], seen["lasting"], seen["clock"]
     row["slices"] = {units.OURS if name == best else name: times for name, times in seen["slices"].items()}
     row["seconds"] = {name: middle(times) for name, times in row["slices"].items()}
@@ -512,10 +559,15 @@ def compile_all(checks: Sequence[Check], cases: Sequence[Case], rehearsal: Rehea
     for case in cases:
         for size in case.sizes:
             operands = Products(space, case.form, size, False).sets[0]
-            for config in candidates(case.form, size[0], False):
-                kernel = kernels.product(case.form, config)
-                rehearsal.run(f"{case.name} {size} {config}", functools.partial(kernel.bind, *operands))
-            rehearsal.run(f"{case.name} {size} strategy", functools.partial(_strategy, *operands))
+            held = Held(space, case, size, tiny=False)
+            for name, way in ways(case.form, size[0], False).items():
+                rehearsal.run(f"{case.name} {size} {name}", functools.partial(_bound, held.bind(way), operands))
+
+
+def _bound(bind: Bind, operands: Sequence[Any]) -> None:
+    """Bound once, or nothing where there are fewer plans."""
+    with contextlib.suppress(NoSuchPlan):
+        bind(*operands)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

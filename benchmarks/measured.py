@@ -89,7 +89,7 @@ def products(session: dict[str, Any]) -> Iterator[str]:
          "of Triton", "tiles"),
         (
             (r["case"], _size(r), *(rate(r, n) for n in ("wavedsl", "cublas", "triton", "triton tma")), r["of_cublas"],
-             _turns(r), r["of_triton"], r["tiles"])
+             _turns(r), r["of_triton"], r.get("does", r["tiles"]))
             for r in rows
         ),
     )  # fmt: skip

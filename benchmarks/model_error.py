@@ -42,8 +42,10 @@ SESSION = record.HERE / "results" / "h200.json"
 TILES = re.compile(r"(\d+)x(\d+)x(\d+)/(\d+)x(\d+)(.*)")
 
 
-def config_of(text: str) -> Config:
-    """The tiles that a session calls by this name."""
+def way_of(text: str) -> gpu_gemm.Way:
+    """The plan, or the tiles, that a session calls by this name."""
+    if text.startswith("strategy"):
+        return gpu_gemm.Planned(int(text.removeprefix("strategy") or 1) - 1)
     found = TILES.fullmatch(text)
     if found is None:
         raise ValueError(f"no tiles: {text!r}")
@@ -59,9 +61,7 @@ def rows_of(session: dict[str, Any]) -> Iterator[tuple[str, float, predicted.Row
         size = tuple(found["size"])
         for name, seconds in timed(found):
             form = forms[found["case"]]
-            launch = partial(predicted.strategy, space, form, size)
-            if name != "strategy":
-                launch = partial(predicted.tiled, space, form, size, config_of(name))
+            launch = partial(predicted.product, space, form, size, way_of(name))
             yield shape_of(found), seconds, predicted.Row(found["case"], size, name, launch)
     for found in session.get("attention", ()):
         seen = timed(found) or [("gradients", found["wavedsl"]["best"])] if "wavedsl" in found else []

@@ -74,9 +74,9 @@ def rows(names: Sequence[str] | None, candidates: bool) -> Iterator[list[Row]]:
     for case in gpu_gemm.CASES:
         if names is None or case.name in names:
             for size in case.sizes:
-                yield [Row(case.name, size, "strategy", partial(strategy, space, case.form, size))]
-                for config in gpu_gemm.candidates(case.form, size[0], False) if candidates else ():
-                    yield [Row(case.name, size, str(config), partial(tiled, space, case.form, size, config))]
+                tried = gpu_gemm.ways(case.form, size[0], False).values() if candidates else (gpu_gemm.Planned(),)
+                for way in sorted(tried, key=lambda way: isinstance(way, gpu_gemm.Config)):  # ours first
+                    yield [Row(case.name, size, str(way), partial(product, space, case.form, size, way))]
     for bound in gpu_memory_bound.CASES:
         if names is None or bound.name in names:
             for size in bound.sizes:
@@ -84,18 +84,16 @@ def rows(names: Sequence[str] | None, candidates: bool) -> Iterator[list[Row]]:
                 yield [Row(bound.name, size, "", partial(memory_bound, space, bound, size, cut)) for cut in cuts]
 
 
-def strategy(space: Space, form: gemm_kernels.Form, size: tuple[int, int, int]) -> tuple[int, int, str]:
-    products = gpu_gemm.Products(space, form, size, False)
-    gpu_gemm._strategy(*products.sets[0])
-    return products.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
-
-
-def tiled(
-    space: Space, form: gemm_kernels.Form, size: tuple[int, int, int], config: gemm_kernels.Config
-) -> tuple[int, int, str]:
-    products = gpu_gemm.Products(space, form, size, False)
-    gemm_kernels.product(form, config).bind(*products.sets[0])
-    return products.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
+def product(
+    space: Space, form: gemm_kernels.Form, size: tuple[int, int, int], way: gpu_gemm.Way
+) -> tuple[int, int, str]:  # fmt: skip
+    """Bind a product in one of `gpu_gemm.ways`."""
+    operands = gpu_gemm.Products(space, form, size, False)
+    if isinstance(way, gpu_gemm.Planned):
+        gpu_gemm._strategy(*operands.sets[0], place=way.place)
+    else:
+        gemm_kernels.product(form, way).bind(*operands.sets[0])
+    return operands.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
 
 
 DTYPES = {"f32": "f32", "f32 A B": "f32", "f64": "f64"}

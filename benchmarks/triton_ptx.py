@@ -292,7 +292,7 @@ def our_product(case: str, size: tuple[int, int, int]) -> Side:
     """What `matmul` launches."""
     form = next(c.form for c in gpu_gemm.CASES if c.name == case)
     space = predicted.Space(empty_arrays=True)
-    row = predicted.Row(case, size, "strategy", lambda: predicted.strategy(space, form, size))
+    row = predicted.Row(case, size, "strategy", lambda: predicted.product(space, form, size, gpu_gemm.Planned()))
     launches, said, _ = predicted.launched(row)
     reports = [sample(one.made, one.given) for one in launches]
     more = predicted.BETWEEN * (len(reports) - 1)

@@ -140,10 +140,25 @@ def test_a_budget_leaves_the_rest_out(benchmark, tmp_path):
     assert all(row["failed"] == "left out: the time was used up" for row in (*written["checks"], *written["rows"]))
 
 
+def test_products_of_few_rows_are_tried_in_several_plans(benchmark, monkeypatch):
+    """Each is another way to cut the product, `matmul`'s own first, and right; there may be fewer."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
+    ways = benchmark.ways(benchmark.BF16, 128, False)
+    plans = {name: way for name, way in ways.items() if isinstance(way, benchmark.Planned)}
+    assert list(plans) == ["strategy", *(f"strategy {i}" for i in range(2, 7))]
+    assert [str(way) for way in benchmark.ways(benchmark.BF16, 4096, False).values()][-1] == "strategy"
+    case = benchmark.Case("mlp down", benchmark.BF16, ((128, 128, 2048),), (), 0.95)
+    held = benchmark.Held(benchmark.Space(None), case, case.sizes[0], True)
+    found = {name: benchmark.trial(held, plans[name], True) for name in ("strategy", "strategy 2", "strategy 3")}
+    assert all(trial["error"] <= 1 for trial in found.values()), found
+    assert len({trial["does"] for trial in found.values()}) == 3
+    assert "there are" in benchmark.trial(held, benchmark.Planned(500), True)["unfit"]
+
+
 # ------------------------------------------------------------------------------------------- in the place of a GPU
 
 
-def no_strategy(a, b, c):
+def no_strategy(a, b, c, place=0):
     raise wd.LaunchError("no plan for these")
 
 
@@ -255,7 +270,7 @@ def test_a_rehearsal_names_what_spills_and_what_fails(benchmark, capsys, monkeyp
     monkeypatch.setattr(toolchain, "assemble_ptx", lambda text, arch: result)
     small, large = (benchmark.Config(size, size, 64, 64, 64) for size in (64, 512))
     monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [small, large])
-    monkeypatch.setattr(benchmark, "_strategy", lambda a, b, c: None)
+    monkeypatch.setattr(benchmark, "_strategy", lambda a, b, c, place=0: None)
     assert benchmark.main(["--compile", "sm_90a", "--skip-checks", "--cases", "fp8"]) == 1
     failed, noted, last = capsys.readouterr().out.splitlines()
     assert failed.startswith("FAILED: fp8 (8192, 8192, 8192) 512x512x64/64x64: ")
