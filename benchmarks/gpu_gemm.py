@@ -8,12 +8,12 @@
 
 First every kind of product is compared with a float64 reference: fresh N(0, 1) data, outputs filled with NaN before.
 What may be off: the rounding of the output, and errors of sums relative to the sum of the products' magnitudes. Then
-the cases are timed. For each our tiles are chosen by trying `ways` on the chip, tiles and plans of the strategies: the
-fastest whose result, on an output filled with NaN again, agrees with float64 there; one that does not is named, and the
-run ends with an error. A time is that of replays of a CUDA graph whose launches rotate through as many copies of the operands as exceed the L2
-cache several times, per launch. All providers are timed together, in slices of one graph in turn, each as often behind
-every other (`together`): the mean of a provider's slices, a quarter at each end left out. A rival that cannot be
-imported or run has no number, and the JSON says why.
+the cases are timed. For each our tiles are chosen by trying `ways` on the chip, tiles and plans of the strategies:
+the fastest whose result, on an output filled with NaN again, agrees with float64 there; one that does not is named,
+and the run ends with an error. A time is that of replays of a CUDA graph whose launches rotate through as many copies
+of the operands as exceed the L2 cache several times, per launch. All providers are timed together, in slices of one
+graph in turn, each as often behind every other (`together`): the mean of a provider's slices, a quarter at each end
+left out. A rival that cannot be imported or run has no number, and the JSON says why.
 
 The table comes last; beside it are written results/gpu_gemm.json, with machine, driver and versions, and a plot of the
 rates. A check or case that fails, hangs or kills the context is a row that says so, and the next one runs (`units`).
