@@ -50,6 +50,7 @@ from gemm_checks import BF16, CHECKS, E4M3, F16, Check, allowed_of, made, run_ch
 from gemm_kernels import Config, Form
 from on_gpu import TORCH, Space
 from rehearsal import Rehearsal
+from turns import balanced, middle
 
 ROTATED_BYTES = 512 << 20
 """Operands of this many bytes in all are rotated through: several times any L2 cache."""
@@ -332,20 +333,6 @@ def together(held: Held, finalists: Mapping[str, Bind], rivals: Mapping[str, Bin
             for name in order:
                 slices[name].append(made[name][0]())
     return {"best": best, "lasting": settled, "slices": slices, "clock": made[best][1]}
-
-
-def middle(times: Sequence[float]) -> float:
-    """The mean of the middle half. (A median would be one of a few steps of the clock.)"""
-    cut = len(times) // 4
-    return statistics.mean(sorted(times)[cut : len(times) - cut])
-
-
-def balanced(names: Sequence[str]) -> list[list[str]]:
-    """Orders of the names in which each stands in each place, and behind each other one, equally often (Williams)."""
-    count = len(names)
-    zigzag = [(i + 1) // 2 if i % 2 else (count - i // 2) % count for i in range(count)]
-    orders = [[names[(x + shift) % count] for x in zigzag] for shift in range(count)]
-    return orders if count % 2 == 0 or count == 1 else orders + [order[::-1] for order in orders]
 
 
 def _of_way(held: Held, way: Way, *operands: Any) -> Callable[[], Any]:

@@ -10,12 +10,14 @@ Every result is compared with a NumPy or torch reference before it is timed. A r
 algorithm needs, divided by the median time with an L2 cache that holds nothing of it, and nothing to write back. The
 GPU is busy until the host has started the call, so that the host's own time, longest of what torch.compile makes, does
 not count. Triton is torch.compile for streams, and the faster of the GEMMs of `rivals_triton` for products (Inductor
-would call cuBLAS); f64 and groups have none. The table also gives the share of the best copy rate that the same run
-measured, and of the rate of a copy of as many bytes: what moves less than 100 MB is ruled by the latency of a launch. A
-provider that cannot do a case has no number, and the row says why. Kernels are tried in a few cuts first (tiles, waves
-that share a row, for products what `gemm_choices` lists), as tuned kernels would be, and timed in the fastest. Rows,
-the goal's lines with what was reached, GPU, driver, machine and versions go to results/gpu_memory_bound.json, a plot
-beside it. A check or provider that fails, hangs or kills the context is named, and the next one runs (`units`).
+would call cuBLAS); f64 and groups have none. Providers are timed in slices, in turn. The table also gives the share of
+the best copy rate that the same run measured, and of the rate of a copy of as many bytes: what moves less than 100 MB
+is ruled by the latency of a launch. A provider that cannot do a case has no number, and the row says why. Kernels are
+tried in a few cuts first (tiles, waves that share a row, for products what `gemm_choices` lists), as tuned kernels
+would be, and timed in the fastest that is right, which of a few slices in turn say, for the fastest differ by less
+than a chip does from one moment to the next. Rows, the goal's lines with what was reached, GPU, driver, machine and
+versions go to results/gpu_memory_bound.json, a plot beside it. A check or provider that fails, hangs or kills the
+context is named, and the next one runs (`units`).
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ import record
 import units
 from on_gpu import Case, Space, Work, error_of, relative_error
 from rehearsal import Rehearsal
+from turns import balanced, middle
 
 EPS = 1e-5
 
@@ -250,6 +253,10 @@ CASES = (
 
 
 PROVIDERS = ("wavedsl", "torch", "triton")
+SLICE = 0.015
+"""Seconds of calls in a slice."""
+FINALISTS, TRIES, TURNS = 3, 3, 6
+"""Cuts that are timed in turn, slices of each, and slices of each provider behind them, at least."""
 
 
 class Held:
@@ -325,12 +332,36 @@ def trial(held: Held, cut: Any, timing: bool) -> dict[str, Any]:
 
 
 def timed(held: Held, provider: str, cut: Any = None) -> dict[str, Any]:
-    """A provider's seconds and rate."""
+    """A provider's seconds and rate, alone: roughly."""
     call = held.ours(cut) if provider == units.OURS else held.work.calls[provider]
-    times = _seconds(held.space, call, 0.025, 0.1)
+    times = _seconds(held.space, call, 0.005, 0.02)
     assert times.clock == "device"
     found = {"seconds": times.median, "best": times.best, "runs": times.count}
     return found | {"bytes_per_second": held.work.bytes / times.median}
+
+
+def in_turn(held: Held, cuts: Sequence[Any], rivals: Sequence[str]) -> dict[str, Any]:
+    """Seconds of a call in each slice: of our cuts in turn, by their places, of which the fastest then takes turns with
+    the rivals."""
+    from wavedsl.testing import bench
+
+    calls = {**{place: held.ours(cut) for place, cut in enumerate(cuts)}, **{r: held.work.calls[r] for r in rivals}}
+    for call in calls.values():
+        call()
+    flushes = {name: held.space.flushed(call) for name, call in calls.items()}
+
+    def taken(names: Sequence[Any], least: int) -> dict[Any, list[float]]:
+        slices: dict[Any, list[float]] = {name: [] for name in names}
+        orders = balanced(list(names))
+        for order in orders * -(-least // len(orders)):
+            for name in order:
+                slices[name].append(bench(calls[name], 0.0, SLICE, flushes[name]).median)
+        return slices
+
+    tries = taken(range(len(cuts)), TRIES) if len(cuts) > 1 else {0: [0.0]}
+    best = min(tries, key=lambda place: middle(tries[place]))
+    slices = taken((best, *rivals), TURNS)
+    return {"best": best, "slices": {units.OURS if name == best else name: times for name, times in slices.items()}}
 
 
 def copy_size(moved: int) -> tuple[int, int]:
@@ -389,11 +420,10 @@ def run_case(
     row |= done.run(f"{key} checked", row, functools.partial(checked, held), 2 * units.CHECK_LIMIT, kinds)
     if not row.get("error", math.inf) <= 1:
         return row
-    cut = None
-    if timing or trying:
-        cut = _tried(done, held, key, row, timing)
+    cuts = _tried(done, held, key, row, timing) if timing or trying else [None]
     if not timing:
         return row
+    cut = cuts[0]
 
     def unit(provider: str) -> tuple[str, Callable[[], dict[str, Any]], str]:
         of = f", {cut}" if cut is not None and provider == units.OURS else ""
@@ -403,6 +433,15 @@ def run_case(
     row |= {**found, "missing": missing} if missing else found
     if failed:
         return {**row, "failed": failed}
+    rivals = [name for name in found if name != units.OURS]
+    seen = done.run(f"{key} in turn", {}, functools.partial(in_turn, held, cuts, rivals), 2 * units.CHECK_LIMIT, kinds)
+    if "failed" not in seen:
+        row["slices"] = seen["slices"]
+        for name, times in seen["slices"].items():
+            seconds = middle(times)
+            row[name] = {**row[name], "seconds": seconds, "bytes_per_second": row["bytes"] / seconds}
+        if row.get("cut"):
+            row["cut"] = row["finalists"][seen["best"]]
     if copy_rate:
         row["of_copy"] = row["wavedsl"]["bytes_per_second"] / copy_rate
     same = _same_copy(done, space, row["bytes"])
@@ -411,11 +450,12 @@ def run_case(
     return row
 
 
-def _tried(done: Any, held: Held, key: str, row: dict[str, Any], timing: bool) -> Any:
-    """The fastest right cut of a case (None where it has none), beside what became of all of them in `row`."""
+def _tried(done: Any, held: Held, key: str, row: dict[str, Any], timing: bool) -> list[Any]:
+    """The fastest right cuts of a case, FINALISTS at most (None where it has none), beside what became of all in
+    `row`."""
     cuts = held.case.cuts(held.size)
     if not cuts:
-        return None
+        return [None]
     tries: dict[Any, dict[str, Any]] = {}
     for cut in cuts:
         one = functools.partial(trial, held, cut, timing)
@@ -427,8 +467,8 @@ def _tried(done: Any, held: Held, key: str, row: dict[str, Any], timing: bool) -
     if wrong:
         row["wrong"] = wrong
     right = [cut for cut, t in tries.items() if t.get("error", math.inf) <= 1]
-    best = min(right, key=lambda c: tries[c].get("seconds", 0.0), default=cuts[0])
-    row["cut"] = names[best]
+    best = sorted(right, key=lambda c: tries[c].get("seconds", 0.0))[:FINALISTS] or [cuts[0]]
+    row["cut"], row["finalists"] = names[best[0]], [names[cut] for cut in best]
     return best
 
 

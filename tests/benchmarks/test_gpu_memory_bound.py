@@ -15,6 +15,7 @@ import numpy_torch
 import pytest
 
 from wavedsl.strategies import GEMM_STRATEGIES
+from wavedsl.testing import Times
 
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_memory_bound.py"
 
@@ -223,9 +224,52 @@ def test_the_fastest_right_cut_is_timed(benchmark):
     cuts = case.cuts(size)
     done = benchmark.units.Kept({f"copy {size} cut {cut}": row for cut, row in zip(cuts, found, strict=True)})
     row = {}
-    assert benchmark._tried(done, held, f"copy {size}", row, True) == cuts[1]
-    assert row["cut"] == str(cuts[1]) and row["wrong"] == {str(cuts[2]): 2.0}
+    assert benchmark._tried(done, held, f"copy {size}", row, True) == [cuts[1], cuts[0]]
+    assert row["cut"] == str(cuts[1]) and row["finalists"] == [str(cuts[1]), str(cuts[0])]
+    assert row["wrong"] == {str(cuts[2]): 2.0}
     assert row["tried"][str(cuts[3])] == "ConstraintError: no" and row["tried"][str(cuts[0])] == 3.0
+
+
+class Wanes:
+    """A chip that takes 1 % longer for each slice; `seconds` of each call."""
+
+    def __init__(self, seconds):
+        self.seconds, self.called = seconds, []
+
+    def bench(self, call, warmup, rep, flush):
+        self.called.append(call)
+        return Times((self.seconds[call] * 1.01 ** len(self.called),), "device")
+
+
+def test_providers_take_turns(benchmark, monkeypatch):
+    """What a chip's heat does to all of them does not tell: the best of the cuts that seemed fastest is found, and the
+    ratio to a rival is theirs. What fails then is timed alone."""
+    size = (4, 64)
+    case = benchmark.Case("row_sum", None, [size], [], lambda size: ("slow", "fast"))
+    held = benchmark.Held(benchmark.Space(), case, size)
+    slow, fast, theirs = (lambda: None), (lambda: None), (lambda: None)
+    calls = {"wavedsl": slow, "torch": theirs}
+    held.work = benchmark.Work(calls, None, None, 0, 1000, bind={"slow": slow, "fast": fast}.get)
+    chip = Wanes({slow: 1.02, fast: 1.0, theirs: 1.1})
+    monkeypatch.setattr("wavedsl.testing.bench", chip.bench)
+    found = benchmark.in_turn(held, ["slow", "fast"], ["torch"])
+    assert found["best"] == 1 and set(found["slices"]) == {"wavedsl", "torch"}
+    ours, rivals = (benchmark.middle(found["slices"][name]) for name in ("wavedsl", "torch"))
+    assert rivals / ours == pytest.approx(1.1, rel=2e-3) and len(found["slices"]["torch"]) >= benchmark.TURNS
+    alone = benchmark.in_turn(held, [None], [])
+    assert alone["best"] == 0 and list(alone["slices"]) == ["wavedsl"] and chip.called[-1] is slow
+    assert json.dumps(found)
+
+    monkeypatch.setattr(benchmark, "Held", lambda *args: held)
+    units = {"checked": {"bytes": 1000, "flops": 0, "error": 0.0}}
+    units |= {f"cut {cut}": {"seconds": seconds, "error": 0.0} for cut, seconds in (("slow", 1.0), ("fast", 1.001))}
+    units |= {f"by {x}": {"seconds": 9.0, "bytes_per_second": 1.0} for x in ("wavedsl, slow", "torch")}
+    for turn, cut, rate in ((found, "fast", 1000 / ours), (None, "slow", 1.0)):
+        more = {"in turn": turn} if turn else {}
+        kept = benchmark.units.Kept({f"row_sum {size} {key}": row for key, row in (units | more).items()})
+        row = benchmark.run_case(kept, held.space, case, size, True, None)
+        assert row["cut"] == cut and row["wavedsl"]["bytes_per_second"] == pytest.approx(rate)
+        assert "triton" in row["missing"] and units["by torch"] == {"seconds": 9.0, "bytes_per_second": 1.0}
 
 
 def test_a_cut_whose_result_differs_is_wrong(benchmark):
