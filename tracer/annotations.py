@@ -244,10 +244,18 @@ def resolve(annotation: Any, code: CodeType, name: str, namespace: Callable[[], 
         raise TraceError(
             f"annotation of {name} is {f'wd.{annotation.__name__} without brackets' if bare else repr(annotation)}",
             parameter(code, name),
-            hint=(_PLAIN.get(annotation) if isinstance(annotation, type) else None)
+            hint=_of_dtype(annotation, name)
+            or (_PLAIN.get(annotation) if isinstance(annotation, type) else None)
             or "annotate with wd.Memory[...], wd.Scalar[...] or, in a loop, wd.Register[...]",
         )
     return annotation
+
+
+def _of_dtype(annotation: Any, name: str) -> str:
+    """Help for a dtype alone; empty where it is something else."""
+    if not isinstance(annotation, DType):
+        return ""
+    return f"a number: {name}: wd.Scalar[wd.{annotation}]; an array: {name}: wd.Memory[N, wd.{annotation}]"
 
 
 def suggest(unknown: str, known: Any, otherwise: str = "") -> str:

@@ -131,6 +131,8 @@ DECLARATIONS = [
      "kernel k: parameter *cs takes any number of arguments", "cs: wd.Memory[M, wd.f32]", "name every parameter"),
     ("bare-annotation", "@wd.wave([])\ndef k(c: wd.Memory):\n    pass",
      "annotation of c is wd.Memory without brackets", "c: wd.Memory", "annotate with wd.Memory[...]"),
+    ("dtype-alone", "@wd.wave([])\ndef k(c: wd.Memory[M, wd.f32], s: wd.f32):\n    pass",
+     "annotation of s is f32", "s: wd.f32", "a number: s: wd.Scalar[wd.f32]; an array: s: wd.Memory[N, wd.f32]"),
     ("called-memory", "@wd.wave([])\ndef k(c: wd.Memory(M, wd.f32)):\n    pass", "Memory takes brackets, not a call",
      "wd.Memory(M, wd.f32)", "wd.Memory[M, N, wd.f32]"),
     ("called-scalar", "@wd.wave([])\ndef k(c: wd.Memory[M, wd.f32], s: wd.Scalar(wd.f32)):\n    pass",
