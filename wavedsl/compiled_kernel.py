@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wavedsl.ir.called import Passing
 from wavedsl.ir.dataflow.device_log import Site
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import ALL
@@ -91,6 +92,10 @@ class CompiledKernel:
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names = [p.name for p in self.params if not p.source]
+        with Passing(names):
+            return self._bound(names, args, kwargs)
+
+    def _bound(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         values: dict[str, Any] = dict(zip(names, args))
         for key, value in kwargs.items():
             if key not in names or key in values:
