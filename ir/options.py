@@ -12,15 +12,21 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.source import here
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
-def with_options(elsewhere: Mapping[str, str] | None = None, name: str | None = None) -> Callable[[Made], Made]:
+def with_options(
+    elsewhere: Mapping[str, str] | None = None,
+    name: str | None = None,
+    example: str = "",
+    error: type[WaveError] = ConstraintError,
+) -> Callable[[Made], Made]:
     """Decorates a class (its constructor) or a function. `elsewhere`: what others call an option → the option, or a
-    phrase that says how it is written here. `name`: how it is called, `wd.` and its own name where None."""
+    phrase that says how it is written here. `name`: how it is called, `wd.` and its own name where None. `example`: a
+    call, where parameters' names say too little. `error`: its kind."""
 
     def decorate(made: Made) -> Made:
         called = name or f"wd.{made.__name__}"
@@ -31,10 +37,11 @@ def with_options(elsewhere: Mapping[str, str] | None = None, name: str | None = 
             try:
                 return function(*args, **kwargs)
             except TypeError:
-                error = _refusal(called, function, args, kwargs, elsewhere or {})
-                if error is None:  # of what it does, not of how it is called
+                said = _refusal(called, function, args, kwargs, elsewhere or {}, example)
+                if said is None:  # of what it does, not of how it is called
                     raise
-                raise error from None
+                message, hint = said
+                raise error(message, here(calls=False), hint) from None
 
         if not isinstance(made, type):
             return checked  # type: ignore[return-value]
@@ -50,8 +57,9 @@ def _refusal(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     elsewhere: Mapping[str, str],
-) -> ConstraintError | None:
-    """The error for arguments that do not fit the signature of `function`; None where they do."""
+    example: str,
+) -> tuple[str, str] | None:
+    """What is said of arguments that do not fit the signature of `function`, and what is right; None where they do."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)
@@ -60,26 +68,21 @@ def _refusal(
         pass
     parameters = [p for p in signature.parameters.values() if p.name not in ("self", "loc")]
     places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    without = args[int("self" in signature.parameters) :]
+    given = args[int("self" in signature.parameters) :]
     known = [p.name for p in parameters]
-    whole = f"{called}({', '.join(_shown(p) for p in parameters)})"
-    at = here(calls=False)
+    whole = example or f"{called}({', '.join(_shown(p) for p in parameters)})"
     for key in kwargs:
         if key not in signature.parameters:
             instead = option(key, known, elsewhere)
-            return ConstraintError(
-                f"{called} has no option {key}", at, hint=f"{instead}; it has {', '.join(known)}" if instead else whole
-            )
-    behind = parameters[len(without) :]
-    lacking = [p.name for p in behind if p.default is p.empty and p.name not in kwargs]
-    if lacking:
-        return ConstraintError(f"{called} lacks {' and '.join(lacking)}", at, hint=whole)
-    twice = [n for n in places[: len(without)] if n in kwargs]
+            return f"{called} has no option {key}", f"{instead}; it has {', '.join(known)}" if instead else whole
+    if len(given) > len(places):
+        most = f"{len(places)} argument{'s' * (len(places) != 1)}"
+        return f"{called} takes at most {most} without names, got {len(given)}", whole
+    twice = [n for n in places[: len(given)] if n in kwargs]
     if twice:
-        return ConstraintError(f"{called} got two values for {twice[0]}", at, hint=whole)
-    return ConstraintError(
-        f"{called} takes at most {len(places)} arguments without names, got {len(without)}", at, hint=whole
-    )
+        return f"{called} got two values for {twice[0]}", whole
+    lacking = [p.name for p in parameters[len(given) :] if p.default is p.empty and p.name not in kwargs]
+    return f"{called} lacks {' and '.join(lacking)}", whole
 
 
 def option(key: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:
@@ -92,7 +95,9 @@ def option(key: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:
         return ""
     name = plain[found[0]]
     name = elsewhere.get(name, name)
-    return f"{name}=…" if name in known else name
+    if name in known:
+        return f"{name}=…"
+    return "" if name.isidentifier() else name
 
 
 def _shown(p: inspect.Parameter) -> str:

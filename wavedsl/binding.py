@@ -189,7 +189,7 @@ def check_array(
         raise LaunchError(
             f"{kernel}: argument {p.name} is {_kind(array)}, not an array",
             p.loc,
-            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})"
+            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)}), such as numpy.asarray(…) makes"
             + (", or make a kernel without it, where its annotation is None" if array is None else ""),
         )
     if isinstance(array, np.ndarray) and type(array) is not np.ndarray:
@@ -220,7 +220,11 @@ def check_array(
 def _kind(value: Any) -> str:
     if isinstance(value, (int, float, complex)):
         return f"the number {value!r}"
-    return "None" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None"
+    module = type(value).__module__
+    named = type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
+    return f"{'an' if named[0] in 'aeiou' else 'a'} {named}"
 
 
 def check_scalar(kernel: str, p: Parameter, value: Any) -> None:

@@ -87,6 +87,13 @@ def wave(
                 loc,
                 hint="put @staticmethod above @wd.wave(…)" if method else "def kernel(a: wd.Memory[…]): …",
             )
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            what = "is async" if inspect.iscoroutinefunction(function) else "has a yield"
+            raise TraceError(
+                f"kernel {function.__name__} {what}",
+                definition(function.__code__),
+                hint="a kernel is a plain function, which writes results into its array arguments: wd.write(value, c)",
+            )
         namespace = Namespace(function, frame)
         return Kernel(
             function, checked, subs, dynamic, schedule, name or function.__name__, loc, namespace, buckets, fast_math
@@ -166,6 +173,7 @@ class Kernel:
         """The decorator's `subs` with `subs` over them."""
         return {**self.subs, **check_subs(subs, here(calls=False))} if subs else self.subs
 
+    @with_options({"target": "kernel.compile(…, target=…).graph"}, "kernel.trace")
     def trace(self, subs: Mapping[Any, Any] | None = None) -> Graph:
         """The dataflow graph, traced once per set of bindings and verified; see its `text`, `dot` and `nx`.
 
