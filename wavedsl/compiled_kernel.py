@@ -112,10 +112,16 @@ class CompiledKernel:
         return [values[n] for n in names]
 
     def save(self, path: str | Path) -> None:
-        """Write the text and what a launch needs as one JSON file, to be read by `wd.load`."""
+        """Write the text and what a launch needs as one JSON file, to be read by `wd.load`. LaunchError where it cannot
+        be written."""
         import json
 
-        Path(path).write_text(json.dumps(self.to_json(), indent=1))
+        text = json.dumps(self.to_json(), indent=1)
+        try:
+            Path(path).write_text(text)
+        except OSError as error:
+            said = f"save: {path}: {error.strerror or error}"
+            raise LaunchError(said, here(calls=False), "a file in a folder that exists") from error
 
     def c_header(self, prefix: str | None = None) -> str:
         """C (and C++) text with the binary, a struct of the arguments, and functions that launch: for programs without

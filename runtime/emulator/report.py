@@ -205,7 +205,7 @@ def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
         raise EmulationError(
             f"the emulator found {len(fatal)} defect(s):\n  {text}{more}",
             first.location,
-            hint if checks is True else first.hint,
+            hint if checks is True and first.kind != "unsupported" else first.hint,
             report,
         )
     return report

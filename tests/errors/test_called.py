@@ -142,3 +142,10 @@ def test_the_command_line_has_no_call(tmp_path):
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode and "Traceback" not in done.stderr and "cli.py" not in done.stderr
+
+
+def test_a_path_that_cannot_be_written(tmp_path):
+    """It ended in FileNotFoundError, of a file of this package's."""
+    compiled = add.compile(subs={N: 100}, target="sm_80")
+    error = refused(lambda: compiled.save(tmp_path / "missing" / "kernel.json"))
+    assert "kernel.json: No such file" in error.message and "compiled.save" in error.location.text()

@@ -79,3 +79,8 @@ def test_a_byte_between_elements_is_none():
     allocation = memory.find(at)
     assert allocation.element(at - allocation.base + 2) == ""
     assert allocation.element(at - allocation.base + 5) == "a[0, 1]"
+
+
+def test_text_that_is_not_understood_has_no_seed():
+    """No order of waves has anything to do with it."""
+    assert said(found(1, "unsupported", "not understood")).hint == ""
