@@ -41,13 +41,22 @@ def for_truth(loc: Loc | None, single: bool) -> str:
         return "wd.device_assert(condition, message) is checked while the kernel runs"
     if re.search(r"\b(and|or|not)\b", part):
         return "combine conditions with & and |, negate them with ~: (x > 0) & (x < 1)"
-    if re.search(r"[<>]=?[^<>=()]*[<>]=?", part):
+    if _is_chain(loc, part):
         return "write the two comparisons out: (low < x) & (x < high)"
     if line.startswith("while "):
         return "wd.while_loop(condition, body, init_args) repeats for the whole workgroup; per element: wd.where"
     if single:
         return "for the whole workgroup: wd.cond(condition, then, otherwise); per element: wd.where(condition, x, y)"
     return "choose per element: wd.where(condition, x, y)"
+
+
+def _is_chain(loc: Loc | None, part: str) -> bool:
+    """Whether `low < x < high` is what was marked; some versions of Python mark the first comparison only."""
+    behind = "" if loc is None or not loc.end_col else loc.text()[loc.end_col :]
+    while part != (part := re.sub(r"\([^()]*\)|\[[^][]*\]", "", part)):
+        pass  # what calls and indices hold is compared with something else
+    count = len(re.findall(r"[<>]=?", part))
+    return count > 1 or (count == 1 and re.match(r" *[<>]", behind) is not None)
 
 
 def for_iteration(loc: Loc | None, dims: Sequence[Any]) -> str:
