@@ -30,7 +30,7 @@ def with_options(
 
     def decorate(made: Made) -> Made:
         called = name or f"wd.{made.__name__}"
-        function = made.__init__ if isinstance(made, type) else made
+        function: Callable[..., Any] = getattr(made, "__init__") if isinstance(made, type) else made  # noqa: B009
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def with_options(
 
         if not isinstance(made, type):
             return checked  # type: ignore[return-value]
-        made.__init__ = checked  # type: ignore[misc]
+        setattr(made, "__init__", checked)  # noqa: B010
         return made
 
     return decorate

@@ -258,7 +258,8 @@ _ELSEWHERE = {
     "max_contiguous": "nothing: strides and alignment are read off the arrays",
     "max_constancy": "nothing: strides and alignment are read off the arrays",
     "assume": "nothing: strides and alignment are read off the arrays", "constexpr": "subs={BM: 64}",
-    "jit": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])", "Config": "@wd.autotune()",
+    "jit": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])", "kernel": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])",
+    "Config": "@wd.autotune()",
 }  # fmt: skip
 """What other array languages call something → how it is written here."""
 

@@ -266,6 +266,9 @@ def test_names_of_other_languages_outside_of_a_kernel() -> None:
         with pytest.raises(AttributeError) as caught:
             getattr(wd, name)
         assert instead in str(caught.value)
+    with pytest.raises(AttributeError, match=r"numpy\.testing\.assert_allclose"):
+        wd.testing.assert_close  # noqa: B018
+    assert not hasattr(wd.testing, "nothing")
     assert not hasattr(wd, "nothing") and wd.testing.do_bench and wd.strategies.matmul
 
 
