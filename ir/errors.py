@@ -55,7 +55,27 @@ class RegisterPressureError(CompileError):
 
 
 class LaunchError(WaveError):
-    """Arguments that do not fit what was compiled, or a driver call that failed."""
+    """Arguments that do not fit what was compiled, or a driver call that failed.
+
+    `argument` is the name of the argument that does not fit, where it is one. Then `location` is the user's call, and
+    `declared` where the kernel says what the argument should be.
+    """
+
+    def __init__(self, message: str, location: Loc | None = None, hint: str = "", argument: str = ""):
+        super().__init__(message, location, hint)
+        self.argument = argument
+        self.declared: Loc | None = None
+        self.at_call = False
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.location is not None:
+            parts.append(self.location.caret())
+        if self.declared is not None:
+            parts.append("  declared in" + self.declared.caret()[1:])
+        if self.hint:
+            parts.append(f"  help: {self.hint}")
+        return "\n".join(parts)
 
 
 class EmulationError(WaveError):

@@ -17,6 +17,8 @@ from typing import Any
 
 import sympy
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.options import with_options
+from wavedsl.ir.source import here
 
 Dim = Any
 """The name of a dimension: a symbol, or for a derived extent (`K / 32`) the expression itself."""
@@ -60,11 +62,14 @@ def symbol(name: str) -> sympy.Symbol:
     return found
 
 
+@with_options(example='wd.symbols("M N K"): sizes, whole and not negative')
 def symbols(names: str) -> tuple[sympy.Symbol, ...]:
     """Symbols from names separated by blanks or commas: `M, N = symbols("M N")`.
 
     Always a tuple, also for one name. Equal names give equal symbols, wherever they are made.
     """
+    if not isinstance(names, str):
+        raise ConstraintError(f"symbols({names!r})", here(calls=False), hint='one text: wd.symbols("M N K")')
     found = tuple(symbol(name) for name in names.replace(",", " ").split())
     if not found:
         raise ConstraintError("symbols() got no names", hint='name them: wd.symbols("M N K")')

@@ -330,6 +330,7 @@ def check_overlap(arguments: Sequence[tuple[str, ArrayRef, bool]], location: Loc
                 f"argument `{name}` is written by the kernel, but is read-only",
                 location,
                 "pass an array that can be written",
+                name,
             )
         if overlaps_itself(ref):
             raise LaunchError(
@@ -337,6 +338,7 @@ def check_overlap(arguments: Sequence[tuple[str, ArrayRef, bool]], location: Loc
                 f"(shape {ref.shape}, strides {ref.strides} bytes)",
                 location,
                 "pass an array with memory of its own for every element",
+                name,
             )
         for j, (other, other_ref, other_written) in enumerate(arguments):
             if i == j or (other_written and j < i) or not overlap(ref, other_ref):
@@ -347,6 +349,7 @@ def check_overlap(arguments: Sequence[tuple[str, ArrayRef, bool]], location: Loc
                 location,
                 f"pass a copy of `{other}`, or another array for `{name}`; a kernel that works in place reads and "
                 "writes one argument",
+                name,
             )
 
 
@@ -360,6 +363,7 @@ def common_place(arguments: Sequence[tuple[str, ArrayRef]]) -> tuple[str, int]:
             raise LaunchError(
                 f"argument `{name}` lies on {_where(ref)}, but `{first_name}` on {_where(first)}",
                 hint="put all arguments of a call on one device",
+                argument=name,
             )
     return first.place, first.index
 

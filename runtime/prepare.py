@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import sympy
 from wavedsl.ir.array_info import NEAR
+from wavedsl.ir.called import Passing
 from wavedsl.ir.dataflow.device_log import SOURCE, Site, new_log
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.kernel.kernel_ir import Param
@@ -84,6 +85,11 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
 
     Raises LaunchError that names the argument: wrong dtype, rank, extents, strides, alignment, device, or overlap.
     """
+    with Passing([param.name for param in compiled.params if not param.source]):
+        return _prepared(compiled, values)
+
+
+def _prepared(compiled: Launchable, values: Sequence[Any]) -> Call:
     named: dict[str, ArrayRef] = {}
     packed: dict[str, bytes] = {}
     where = compiled.location
@@ -94,10 +100,12 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
             f"not {len(values)}",
             where,
         )
+    order = [param.name for param in declared]
     for param, value in zip(declared, values):
-        if param.kind == "scalar":
-            packed[param.name] = arrays.pack_scalar(value, param.name, param.dtype, param.size, where)
-        else:
+        with Passing(order, param.name):
+            if param.kind == "scalar":
+                packed[param.name] = arrays.pack_scalar(value, param.name, param.dtype, param.size, where)
+                continue
             ref = arrays.describe(value, param.name)
             arrays.check(ref, param.name, param.dtype, len(compiled.shapes[param.name]), where)
             check_expected(param, ref, compiled.expects.get(param.name), where)
@@ -276,6 +284,7 @@ def bound_extents(compiled: Launchable, named: Mapping[str, ArrayRef]) -> dict[A
                     f"dimension {dim} is {extent} in argument `{param.name}`, but {before[0]} in `{before[1]}`",
                     compiled.location,
                     "arguments of one call must agree on every dimension",
+                    param.name,
                 )
     extents = {dim: extent for dim, (extent, _) in found.items()}
     packed = {p.name for p in compiled.params if p.dtype.packed}

@@ -14,6 +14,7 @@ from typing import Any
 
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.options import option
 from wavedsl.ir.symbols import names
 
 _OWN = ("softmax", "flip", "cumprod", "prod")
@@ -40,13 +41,22 @@ def for_truth(loc: Loc | None, single: bool) -> str:
         return "wd.device_assert(condition, message) is checked while the kernel runs"
     if re.search(r"\b(and|or|not)\b", part):
         return "combine conditions with & and |, negate them with ~: (x > 0) & (x < 1)"
-    if re.search(r"[<>]=?[^<>=()]*[<>]=?", part):
+    if _is_chain(loc, part):
         return "write the two comparisons out: (low < x) & (x < high)"
     if line.startswith("while "):
         return "wd.while_loop(condition, body, init_args) repeats for the whole workgroup; per element: wd.where"
     if single:
         return "for the whole workgroup: wd.cond(condition, then, otherwise); per element: wd.where(condition, x, y)"
     return "choose per element: wd.where(condition, x, y)"
+
+
+def _is_chain(loc: Loc | None, part: str) -> bool:
+    """Whether `low < x < high` is what was marked; some versions of Python mark the first comparison only."""
+    behind = "" if loc is None or not loc.end_col else loc.text()[loc.end_col :]
+    while part != (part := re.sub(r"\([^()]*\)|\[[^][]*\]", "", part)):
+        pass  # what calls and indices hold is compared with something else
+    count = len(re.findall(r"[<>]=?", part))
+    return count > 1 or (count == 1 and re.match(r" *[<>]", behind) is not None)
 
 
 def for_iteration(loc: Loc | None, dims: Sequence[Any]) -> str:
@@ -248,7 +258,8 @@ _ELSEWHERE = {
     "max_contiguous": "nothing: strides and alignment are read off the arrays",
     "max_constancy": "nothing: strides and alignment are read off the arrays",
     "assume": "nothing: strides and alignment are read off the arrays", "constexpr": "subs={BM: 64}",
-    "jit": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])", "Config": "@wd.autotune()",
+    "jit": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])", "kernel": "@wd.wave([wd.WorkgroupConstraint(M, BM, 0)])",
+    "Config": "@wd.autotune()",
 }  # fmt: skip
 """What other array languages call something → how it is written here."""
 
@@ -258,6 +269,26 @@ _MASKED = {
     "write": "what lies beyond an end is skipped by itself; for others, an index outside of the array skips: "
     "mapping=wd.IndexMapping((N,), {N: wd.where(condition, wd.index(N), -1)})",
 }
+
+
+_OPTIONS = {
+    "num_stages": "stages are of @wd.wave: schedule=wd.Schedule(stages=3)",
+    "warp_specialize": "copying waves are of @wd.wave: schedule=wd.Schedule(specialize=True)",
+    "loop_unroll_factor": "nothing: how far a loop is unrolled is derived",
+    "unroll": "nothing: how far a loop is unrolled is derived", "flatten": "nothing: the compiler arranges loops",
+    "trip_count": "the trips follow from wd.TilingConstraint(K, BK), or start= and stop=",
+    "eviction_policy": "cache", "cache_modifier": "cache", "volatile": "cache",
+    "boundary_check": "nothing: what lies beyond an end is left out by itself",
+    "padding_option": "nothing: what lies beyond an end is left out by itself",
+    "input_precision": "precision", "allow_tf32": "precision", "accumulator": "acc", "init": "init_args",
+    "out_dtype": "acc=wd.Register[M, N, wd.f32](0.0): sums have its dtype",
+    "trans_b": "nothing: an array's annotation says how it lies, Memory[K, N, …] or Memory[N, K, …]",
+    "transpose_b": "nothing: an array's annotation says how it lies, Memory[K, N, …] or Memory[N, K, …]",
+    "sem": "wd.fence() orders writes before and after an atomic", "scope": "nothing: atomics are the whole device's",
+    "return_indices": "wd.argmax(x, dim=N)", "bitcast": "wd.bitcast(x, wd.i32)",
+    "fp_downcast_rounding": "rounding",
+}  # fmt: skip
+"""What functions of other kernel languages take → the option here, or how it is said."""
 
 
 def for_missing(name: str, module: str) -> str:
@@ -298,12 +329,17 @@ def for_exception(text: str, frame: FrameType | None, loc: Loc | None = None) ->
     if along and along[2].startswith("keep"):
         return f"leave {along[2]} out: what lacks a dimension broadcasts along it"
     called = re.match(r"(?:\w+\.)*?(\w+?)(?:\.__init__)?\(\) (got|missing|takes)", text)
+    strange = re.search(r"got an unexpected keyword argument '(\w+)'", text)
     function = None
     if called and frame is not None:
         function = getattr(frame.f_globals.get("wd"), called[1], None) or frame.f_globals.get(called[1])
     if function is None or not getattr(function, "__module__", "").startswith("wavedsl"):
         return ""
-    return _signature(called[1] if called else "", function)
+    whole = _signature(called[1] if called else "", function)
+    if strange is None:
+        return whole
+    instead = option(strange[1], list(inspect.signature(function).parameters), _OPTIONS)
+    return f"{instead}: {whole}" if instead.endswith("=…") else instead or whole
 
 
 def _signature(name: str, function: Any) -> str:

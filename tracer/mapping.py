@@ -7,9 +7,15 @@ from typing import Any
 
 import sympy
 from wavedsl.ir.errors import TraceError
+from wavedsl.ir.options import with_options
 from wavedsl.ir.source import here
 
 
+@with_options(
+    {"inputs": "indices", "outputs": "indices", "mapping": "indices", "shape": "dims", "num_iterators": "dims"},
+    example="wd.IndexMapping((T, D), {V: wd.read(ids)}): the value's dimensions, then where each element lies",
+    error=TraceError,
+)
 class IndexMapping:
     """For `read` and `write`: the value has dimensions `dims`; its element lies at `indices` of the array.
 

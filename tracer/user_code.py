@@ -39,6 +39,8 @@ def call_user(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
             traceback = traceback.tb_next
         frame = traceback.tb_frame if traceback is not None else None
         hint = advice.for_exception(text, frame, loc)
+        if "does not support ufuncs" in text:
+            text = "a traced value is no array of NumPy's"
         if type(error) is NameError and error.name:
             space = {**frame.f_globals, **frame.f_locals} if frame is not None else {}
             hint = suggest(error.name, space, f"define {error.name} before it is used")

@@ -134,6 +134,7 @@ def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tupl
                 f"argument `{a.name}` has a negative stride of {given_stride} bytes",
                 a.loc,
                 "pass a copy, numpy.ascontiguousarray(…), and for a result copy it back: out[...] = copy",
+                a.name,
             )
         strides.insert(0, None if unknown else s)
         unknown = unknown or n is None

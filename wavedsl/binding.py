@@ -15,6 +15,7 @@ import numpy as np
 import sympy
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.called import Passing
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
@@ -79,6 +80,11 @@ def _instead(key: str, call: str) -> str:
 
 def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict:
     """Arguments by parameter name, as Python would bind them; LaunchError where a call does not fit the signature."""
+    with Passing([p.name for p in parameters]):
+        return _bound(name, parameters, args, kwargs)
+
+
+def _bound(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict:
     declared = ", ".join(p.name for p in parameters)
     if len(args) > len(parameters):
         raise LaunchError(
@@ -183,7 +189,7 @@ def check_array(
         raise LaunchError(
             f"{kernel}: argument {p.name} is {_kind(array)}, not an array",
             p.loc,
-            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)})"
+            hint=f"pass an array with shape and dtype ({storage_name(p.dtype)}), such as numpy.asarray(…) makes"
             + (", or make a kernel without it, where its annotation is None" if array is None else ""),
         )
     if isinstance(array, np.ndarray) and type(array) is not np.ndarray:
@@ -214,7 +220,11 @@ def check_array(
 def _kind(value: Any) -> str:
     if isinstance(value, (int, float, complex)):
         return f"the number {value!r}"
-    return "None" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None"
+    module = type(value).__module__
+    named = type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
+    return f"{'an' if named[0] in 'aeiou' else 'a'} {named}"
 
 
 def check_scalar(kernel: str, p: Parameter, value: Any) -> None:
@@ -271,15 +281,18 @@ def bind(
             raise ConstraintError(
                 f"{name}: {s} is both dynamic and bound to {dims[s]}", hint=f"drop {s} from one of them"
             )
+    order = [p.name for p in parameters]
     axes = _checked_axes(name, parameters, arguments, subs, float64) if arguments is not None else []
     found = _Extents(name, dims)
     # Whole symbols first: they decide what expressions over them must be.
     # Packed extents come last among them: bytes may hold more elements than there are.
     for axis in sorted(axes, key=lambda axis: axis.packed):
         if isinstance(axis.dim, sympy.Symbol):
-            found.take(axis)
+            with Passing(order, axis.parameter.name):
+                found.take(axis)
     for axis in axes:
-        found.check(axis)
+        with Passing(order, axis.parameter.name):
+            found.check(axis)
     result = dict(dims)
     dynamic_set = set(dynamic)
     for s, extent in found.actual.items():
@@ -318,13 +331,15 @@ def _checked_axes(
 ) -> list[_Axis]:
     """The axes of all array arguments. Raises LaunchError for an argument that does not suit its parameter."""
     found = []
+    order = [p.name for p in parameters]
     for p in parameters:
         value = arguments[p.name]
-        if not isinstance(p.annotation, MemoryType):
-            check_scalar(name, p, value)
-            continue
-        axes, _ = p.annotation.resolve(subs)
-        shape = check_array(name, p, value, axes, float64=float64)
+        with Passing(order, p.name):
+            if not isinstance(p.annotation, MemoryType):
+                check_scalar(name, p, value)
+                continue
+            axes, _ = p.annotation.resolve(subs)
+            shape = check_array(name, p, value, axes, float64=float64)
         packed = p.dtype.bits < 8 and p.dtype.kind != "bool" and dtype_name(value) == "uint8"
         for i, (dim, size) in enumerate(zip(axes, shape)):
             found.append(_Axis(p, dim, size, packed and i == len(axes) - 1, shape, axes))

@@ -152,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
     emulate = kernel_command("emulate", _emulate, "execute a kernel's text on the emulator and report what it finds")
     emulate.add_argument("--target", help=target_help)
     emulate.add_argument("--no-checks", action="store_true", help="run as fast as possible")
-    emulate.add_argument("--waits", action="store_true", help="the lines of AMDGCN text at which waves wait longest")
+    emulate.add_argument("--waits", action="store_true", help="at which lines of kernel and text waves wait longest")
     emulate.add_argument(
         "--timeline", metavar="FILE", help="write what warps and units do when, by the cycle model, for ui.perfetto.dev"
     )
@@ -302,13 +302,18 @@ def _emulate(options: Any) -> int:
     most = sorted(report.instructions.items(), key=lambda item: (-item[1], item[0]))[:15]
     print(table(("instruction", "executed"), most))
     if options.waits and report.timing is not None:
-        print("\n" + waits_text(report.timing, compiled.asm, compiled.target))
+        print("\n" + waits_text(report, compiled.asm, compiled.target))
     if options.timeline:
         _write_timeline(report, Path(options.timeline))
+    told: set[str] = set()
     for finding in report.findings:
-        print(f"\n{finding}")
+        print(f"\n{finding.shown()}")
+        if finding.hint and finding.hint not in told:
+            print(f"    help: {finding.hint}")
+        told.add(finding.hint)
     if not options.no_checks:
-        print("\nno findings" if not report.findings else f"\n{len(report.findings)} findings")
+        count = len(report.findings)
+        print("\nno findings" if not count else f"\n{count} finding{'s' * (count != 1)}")
     return 1 if report.findings else 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wavedsl.ir.called import Passing
 from wavedsl.ir.dataflow.device_log import Site
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import ALL
@@ -91,6 +92,10 @@ class CompiledKernel:
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names = [p.name for p in self.params if not p.source]
+        with Passing(names):
+            return self._bound(names, args, kwargs)
+
+    def _bound(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         values: dict[str, Any] = dict(zip(names, args))
         for key, value in kwargs.items():
             if key not in names or key in values:
@@ -107,10 +112,16 @@ class CompiledKernel:
         return [values[n] for n in names]
 
     def save(self, path: str | Path) -> None:
-        """Write the text and what a launch needs as one JSON file, to be read by `wd.load`."""
+        """Write the text and what a launch needs as one JSON file, to be read by `wd.load`. LaunchError where it cannot
+        be written."""
         import json
 
-        Path(path).write_text(json.dumps(self.to_json(), indent=1))
+        text = json.dumps(self.to_json(), indent=1)
+        try:
+            Path(path).write_text(text)
+        except OSError as error:
+            said = f"save: {path}: {error.strerror or error}"
+            raise LaunchError(said, here(calls=False), "a file in a folder that exists") from error
 
     def c_header(self, prefix: str | None = None) -> str:
         """C (and C++) text with the binary, a struct of the arguments, and functions that launch: for programs without

@@ -10,16 +10,18 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 import sympy
 
 from wavedsl.binding import Binding, Parameter, bind, bind_arguments, check_subs
+from wavedsl.ir.called import Passing
 from wavedsl.ir.dataflow.constraints import Constraint, check_constraints, index_dims
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError, WaveError
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.options import with_options
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
 from wavedsl.outside import Snapshot
@@ -28,7 +30,23 @@ from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolv
 from wavedsl.tracer.proxy import Array, Value
 from wavedsl.unlaunched import UNLAUNCHED
 
+_ELSEWHERE_OPTIONS = {
+    "num_warps": "the division of tiles over waves is a constraint: wd.WaveConstraint(M, BM / 4)",
+    "num_waves": "the division of tiles over waves is a constraint: wd.WaveConstraint(M, BM / 4)",
+    "num_stages": "schedule=wd.Schedule(stages=3)", "maxnreg": "schedule=wd.Schedule(registers=(40, 232))",
+    "num_ctas": "schedule=wd.Schedule(cluster=(2, 1, 1))", "warp_specialize": "schedule=wd.Schedule(specialize=True)",
+    "grid": "the grid follows from the constraints", "block": "a workgroup's size follows from the constraints",
+    "target": "kernel.compile(…, target=…); a call runs on its arrays' device",
+    "device": "a call runs on its arrays' device; NumPy's on WAVEDSL_DEVICE",
+    "configs": "@wd.autotune() above @wd.wave", "key": "@wd.autotune() above @wd.wave", "fastmath": "fast_math",
+    "do_not_specialize": "dynamic", "dynamic_symbols": "dynamic", "constexpr": "subs", "constants": "subs",
+    "defines": "subs", "hyperparams": "subs", "tiles": "subs", "debug": "WAVEDSL_DUMP=folder in the environment",
+    **{f.name: f"schedule=wd.Schedule({f.name}=…)" for f in fields(Schedule)},
+}  # fmt: skip
+"""What other languages give a kernel's decorator → how it is said here."""
 
+
+@with_options(_ELSEWHERE_OPTIONS, "wd.wave")
 def wave(
     constraints: Sequence[Constraint] | None = None,
     *,
@@ -59,7 +77,7 @@ def wave(
     checked = check_constraints(constraints, loc)
     if schedule is not None and not isinstance(schedule, Schedule):
         raise ConstraintError(f"wave: schedule={schedule!r}", loc, hint="wd.Schedule(stages=3)")
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # behind the wrapper of `with_options`
 
     def decorate(function: Callable[..., None]) -> Kernel:
         if not inspect.isfunction(function):
@@ -68,6 +86,13 @@ def wave(
                 f"@wd.wave decorates a function, not {f'a {type(function).__name__}' if method else repr(function)}",
                 loc,
                 hint="put @staticmethod above @wd.wave(…)" if method else "def kernel(a: wd.Memory[…]): …",
+            )
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            what = "is async" if inspect.iscoroutinefunction(function) else "has a yield"
+            raise TraceError(
+                f"kernel {function.__name__} {what}",
+                definition(function.__code__),
+                hint="a kernel is a plain function, which writes results into its array arguments: wd.write(value, c)",
             )
         namespace = Namespace(function, frame)
         return Kernel(
@@ -148,6 +173,7 @@ class Kernel:
         """The decorator's `subs` with `subs` over them."""
         return {**self.subs, **check_subs(subs, here(calls=False))} if subs else self.subs
 
+    @with_options({"target": "kernel.compile(…, target=…).graph"}, "kernel.trace")
     def trace(self, subs: Mapping[Any, Any] | None = None) -> Graph:
         """The dataflow graph, traced once per set of bindings and verified; see its `text`, `dot` and `nx`.
 
@@ -256,8 +282,9 @@ class Kernel:
         from wavedsl.ir.evaluator.evaluate import evaluate
 
         arguments = self.bind_arguments(args, kwargs)
-        bound = self.binding(arguments, subs, dynamic=(), float64=float64)
-        evaluate(self.trace(subs), arguments, bound.dims, float64=float64)
+        with Passing(self._names):
+            bound = self.binding(arguments, subs, dynamic=(), float64=float64)
+            evaluate(self.trace(subs), arguments, bound.dims, float64=float64)
 
     def compile(
         self,
@@ -275,7 +302,8 @@ class Kernel:
         from wavedsl.compiler import compile_kernel
 
         arguments = self.bind_arguments(args, kwargs) if args or kwargs else None
-        return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
+        with Passing(self._names):
+            return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
 
     def variant(self, choice: Any) -> Kernel:
         """This kernel with a tuning candidate's symbols and schedule over its own; the same object for the same

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from wavedsl.ir.loc import Loc
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns under their heads; numbers to the right."""
@@ -150,18 +152,40 @@ def model_text(report: Any, target: str) -> str:
     return "\n".join(out)
 
 
-def waits_text(timing: Any, asm: str, target: str) -> str:
-    """Where the waves of the modelled compute unit waited longest, line by line of the text."""
+def waits_text(report: Any, asm: str, target: str) -> str:
+    """Where the waves of the modelled compute unit waited longest: by lines of the kernel, then of the text."""
     from wavedsl.runtime.emulator.amdgcn.text import parse
     from wavedsl.runtime.emulator.cycle_queue import longest_waits
     from wavedsl.runtime.emulator.ptx.emulator import instructions
 
+    timing = report.timing
     if target.startswith("gfx"):
         lines = [(line.number, line.text) for line in parse(asm, target).lines]
     else:
         lines = [(inst.line, " ".join(inst.text.split())) for inst in instructions(asm)]
-    rows = [(lines[i][0], clocks, times, lines[i][1]) for i, clocks, times in longest_waits(timing)]
-    return table(("line", "clocks waited", "issued", "instruction"), rows)
+    rows = []
+    for i, clocks, times in longest_waits(timing):
+        rows.append((lines[i][0], clocks, times, report.place(i)[1].rpartition("/")[2], lines[i][1][:WIDEST]))
+    return f"{_kernel_waits(report)}\n\n" + table(("line", "clocks waited", "issued", "kernel", "instruction"), rows)
+
+
+WIDEST = 80
+"""Characters of a line that tables quote."""
+
+
+def _kernel_waits(report: Any, count: int = 6) -> str:
+    """The lines of the user's source at which waves waited longest, with their shares of all clocks waited."""
+    clocks: dict[str, int] = {}
+    for i, n in report.timing.lines.items():
+        place = report.place(i)[1]
+        clocks[place] = clocks.get(place, 0) + n
+    total = sum(clocks.values()) or 1
+    rows = []
+    for place, n in sorted(clocks.items(), key=lambda item: (-item[1], item[0]))[:count]:
+        file, _, line = place.rpartition(":")
+        text = Loc(file, int(line)).text().strip() if line.isdecimal() else "no line of the kernel"
+        rows.append((place.rpartition("/")[2], n, f"{100 * n / total:.0f}%", text[:WIDEST]))
+    return table(("kernel", "clocks waited", "of all", "source"), rows)
 
 
 def loop_cycles_text(compiled: Any) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.options import with_options
 from wavedsl.ir.source import here
 
 MOST_WORKERS = 1024
@@ -18,6 +19,24 @@ def _budgets(pair: Any) -> bool:
     return whole and len(pair) == 2 and all(24 <= n <= 256 and n % 8 == 0 for n in pair)
 
 
+_WAVES = "waves are a constraint of @wd.wave: wd.WaveConstraint(M, BM / 4)"
+ELSEWHERE = {
+    "num_stages": "stages", "pipeline_stages": "stages", "loop_num_stages": "stages", "depth": "stages",
+    "num_buffers": "stages", "warp_specialize": "specialize", "warp_specialization": "specialize",
+    "num_consumer_groups": "specialize", "num_producer_warps": "specialize", "maxnreg": "registers",
+    "setmaxnreg": "registers", "num_ctas": "cluster", "cluster_dims": "cluster", "cluster_shape": "cluster",
+    "cluster_shape_mn": "cluster", "ctas_per_cga": "cluster", "group_m": "swizzle", "group_size_m": "swizzle",
+    "swizzle_size": "swizzle", "rasterization": "swizzle", "persistent_kernel": "persistent",
+    "split_k_slices": "split_k", "k_splits": "split_k", "launch_pdl": "dependent", "use_pdl": "dependent",
+    "use_tma": "direct_to_shared", "cp_async": "direct_to_shared", "async_copy": "direct_to_shared",
+    "pingpong": "ping_pong", "num_warps": _WAVES, "num_waves": _WAVES, "waves_per_block": _WAVES,
+    "matrix_instr_nonkdim": "wd.HardwareConstraint(mma_type=wd.MMAType.F32_16x16x16_F16) in the constraints",
+    "waves_per_eu": "occupancy follows from tiles and registers; compiled.resources.occupancy says it",
+}  # fmt: skip
+"""What Triton, CUTLASS, Helion and others call a choice → which of `Schedule` it is, or how it is made here."""
+
+
+@with_options(ELSEWHERE)
 @dataclass(frozen=True)
 class Schedule:
     """Each field left None is chosen by the compiler. Raises ConstraintError for a value that no kernel can have.
@@ -106,7 +125,8 @@ class Schedule:
                 hint="(copying, computing), registers per thread, whole eights from 24 to 256: for example (40, 232)",
             )  # fmt: skip
         if self.cluster is not None:
-            shape = (self.cluster,) if isinstance(self.cluster, int) else tuple(self.cluster)
+            given: Any = self.cluster
+            shape = tuple(given) if isinstance(given, (tuple, list)) else (given,)
             if not 1 <= len(shape) <= 3 or not all(isinstance(n, int) and n >= 1 for n in shape):
                 raise ConstraintError(
                     f"Schedule: cluster={self.cluster!r}",

@@ -23,10 +23,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.options import with_options
 from wavedsl.ir.source import here
+
+_ELSEWHERE = {
+    "assert_close": "numpy.testing.assert_allclose(got, want, rtol=1e-3), want by kernel.evaluate(…, float64=True)",
+    "allclose": "numpy.allclose(got, want, rtol=1e-3), want by kernel.evaluate(…, float64=True)",
+    "do_bench_cudagraph": "do_bench(graph.replay), of a graph that holds the calls",
+}
+"""What other packages' testing modules have → what it is here."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    said = f"module 'wavedsl.testing' has no attribute {name!r}"
+    if name in _ELSEWHERE:
+        said += f"; help: {_ELSEWHERE[name]}"
+    raise AttributeError(said, name=name, obj=sys.modules[__name__])
+
 
 RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -64,6 +80,13 @@ class Times:
         return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
+@with_options(
+    {
+        "grad_to_none": "nothing: a kernel makes no gradients by itself", "percentiles": "quantiles",
+        "fast_flush": "flush", "n_warmup": "warmup", "n_repeat": "rep",
+    },
+    "wd.testing.do_bench",
+)
 def do_bench(
     fn: Callable[[], Any],
     warmup: float = 25,

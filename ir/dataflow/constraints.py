@@ -15,6 +15,7 @@ import sympy
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.mma_type import MMAType, MMATypeName
+from wavedsl.ir.options import with_options
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import (
     DYNAMIC,
@@ -41,6 +42,18 @@ __all__ = [
 ]
 
 
+_TILES = {
+    "size": "tile", "tile_size": "tile", "block": "tile", "block_size": "tile", "block_shape": "tile",
+    "dimension": "dim", "symbol": "dim", "workgroup_dim": "axis", "grid_dim": "axis", "grid_axis": "axis",
+}  # fmt: skip
+_MACHINE = {
+    "warp_size": "threads_per_wave", "wave_size": "threads_per_wave", "num_warps": "waves_per_block",
+    "num_waves": "waves_per_block", "warps_per_block": "waves_per_block", "mfma": "mma_type", "mma": "mma_type",
+    "instruction": "mma_type", "matrix_instr_nonkdim": "mma_type", "vector_width": "vector_shapes",
+}  # fmt: skip
+"""What an option of a constraint is called elsewhere, or may be taken for → what it is here."""
+
+
 def _dim(value: Any, owner: str) -> sympy.Symbol:
     if isinstance(value, sympy.Symbol):
         return normalise(value)
@@ -64,6 +77,7 @@ def _tile(value: Any, owner: str) -> Any:
     return tile
 
 
+@with_options(_TILES)
 @dataclass(frozen=True)
 class WorkgroupConstraint:
     """`dim` is cut into tiles of `tile` elements, one workgroup each, numbered along grid axis `axis` (0, 1 or 2).
@@ -94,6 +108,7 @@ class WorkgroupConstraint:
         return f"WorkgroupConstraint({self.dim}, {self.tile}, {self.axis})"
 
 
+@with_options(_TILES)
 @dataclass(frozen=True)
 class WaveConstraint:
     """Within a workgroup's tile, each wave covers `tile` elements of `dim`; the quotient must be a whole number."""
@@ -110,6 +125,7 @@ class WaveConstraint:
         return f"WaveConstraint({self.dim}, {self.tile})"
 
 
+@with_options(_TILES)
 @dataclass(frozen=True)
 class TilingConstraint:
     """A loop over `dim` (`iterate`) covers `tile` elements per trip."""
@@ -134,6 +150,7 @@ class TurnConstraint(TilingConstraint):
     axis: int = 0
 
 
+@with_options(_MACHINE)
 @dataclass(frozen=True)
 class HardwareConstraint:
     """Requirements on the machine; what is left out is derived from the target.

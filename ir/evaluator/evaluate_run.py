@@ -98,6 +98,7 @@ class Run:
                 f"{self.graph.name} writes argument {name}, but its array is read-only",
                 self.graph.argument(name).loc,
                 hint="pass a writable array (a copy)",
+                argument=name,
             )
         self.touched.add(name)
         return self.memory[name]

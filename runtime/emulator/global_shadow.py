@@ -564,7 +564,11 @@ class GlobalShadow:
     def place(self, address: int) -> str:
         """A byte of global memory in words."""
         found = self.memory.find(address)
-        return f"address {address:#x}" if found is None else f"byte {address - found.base} of argument `{found.name}`"
+        if found is None:
+            return f"address {address:#x}"
+        byte = address - found.base
+        element = found.element(byte)
+        return f"byte {byte} of argument `{found.name}`" + (f", which is {element}" if element else "")
 
 
 def _equal(x: Array, y: Array, size: int) -> Array:

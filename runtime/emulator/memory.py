@@ -63,6 +63,23 @@ class Allocation:
     words: np.ndarray | None
     """The same bytes as uint32, over the part that is a multiple of 4 and if memory is 4-byte aligned."""
     writeable: bool = True
+    first: int = 0
+    """Where the array's first element begins, in bytes of `data`."""
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    itemsize: int = 1
+
+    def element(self, byte: int) -> str:
+        """`c[3, 17]`, the array's element that has this byte of `data`; empty where none has, or it has no indices."""
+        left, index = byte - self.first, dict.fromkeys(range(len(self.shape)), 0)
+        if not self.shape or any(s < 0 for s in self.strides):
+            return ""
+        for axis in sorted(index, key=lambda i: -self.strides[i]):
+            if self.strides[axis] and self.shape[axis] > 1:
+                index[axis] = min(left // self.strides[axis], self.shape[axis] - 1)
+                left -= index[axis] * self.strides[axis]
+        inside = 0 <= left < self.itemsize and all(i >= 0 for i in index.values())
+        return f"{self.name}[{', '.join(map(str, index.values()))}]" if inside and self.name.isidentifier() else ""
 
     @property
     def size(self) -> int:
@@ -109,7 +126,11 @@ class GlobalMemory:
         words = None
         if data.size >= 4 and start % 4 == 0:
             words = data[: data.size // 4 * 4].view(np.uint32)
-        self.allocations.append(Allocation(name, base, data, words, array.flags.writeable))
+        self.allocations.append(
+            Allocation(
+                name, base, data, words, array.flags.writeable, first, array.shape, array.strides, array.itemsize
+            )
+        )
         self._free = base + data.size + RED_ZONE
         self._bases = np.array([a.base for a in self.allocations], np.int64)
         self._ends = np.array([a.end for a in self.allocations], np.int64)

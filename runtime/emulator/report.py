@@ -7,6 +7,7 @@ first workgroup, wave and lane that showed it and how often it happened, so a de
 from __future__ import annotations
 
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -21,6 +22,21 @@ KINDS = (
     "out-of-bounds", "uninitialised-read", "missing-wait", "hazard", "race", "register-race", "proxy-fence",
     "barrier-divergence", "deadlock", "misaligned", "assertion", "unsupported",
 )  # fmt: skip
+
+_OURS = "in text of this package's it is the compiler's mistake: report it with what WAVEDSL_DUMP=folder writes"
+HINTS = {
+    "out-of-bounds": f"only what lies inside of the arguments' arrays is theirs; {_OURS}",
+    "uninitialised-read": f"write it first, on every path and in every lane; {_OURS}",
+    "missing-wait": f"wait for the earlier one's end between the two; {_OURS}",
+    "hazard": f"other instructions between the two: the chip does not wait by itself; {_OURS}",
+    "race": f"a barrier of all waves between the two; {_OURS}",
+    "register-race": f"wait for what still uses the registers; {_OURS}",
+    "proxy-fence": f"a fence between the generic and the asynchronous access; {_OURS}",
+    "barrier-divergence": f"all waves must come by, as often as the barrier expects; {_OURS}",
+    "deadlock": "what is waited for must come from a wave that runs: a workgroup may have to end before another begins",
+    "misaligned": f"an address that is a multiple of the access's size; {_OURS}",
+}
+"""Kind of finding → what would be right."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,20 @@ class Finding:
         if self.location is not None:
             out += f"\n    {self.location}"
         return out
+
+    def shown(self) -> str:
+        """As `str`, with the user's line quoted and marked."""
+        if self.location is None:
+            return str(self)
+        bare = str(self).removesuffix(f"\n    {self.location}")
+        return f"{bare}\n{textwrap.indent(self.location.caret(), '  ')}"
+
+    @property
+    def hint(self) -> str:
+        """What would be right; empty where the message says it."""
+        if self.kind == "race" and "another workgroup" in self.message:
+            return "workgroups run in no order: each element is one workgroup's, or reached by atomics"
+        return HINTS.get(self.kind, "")
 
 
 @dataclass
@@ -108,6 +138,10 @@ class EmulationReport:
         assert self._model is not None
         self._model(None, None, found)
         return found.trace()
+
+    def place(self, instruction: int) -> tuple[str, str]:
+        """The text of instruction number `instruction`, and the user's line, empty where the text names none."""
+        return ("", "") if self._place is None else self._place(instruction)
 
     @property
     def timing(self) -> Any:
@@ -164,12 +198,14 @@ def conclude(report: EmulationReport, checks: bool | str) -> EmulationReport:
     fatal = report.findings if checks is True else [f for f in report.findings if f.kind in ("unsupported", "deadlock")]
     if fatal and checks != "report":
         first = fatal[0]
-        more = f"\n  and {len(fatal) - 1} more" if len(fatal) > 1 else ""
-        text = "\n  ".join(str(f).replace("\n", "\n  ") for f in fatal[:5])
-        hint = f"checks were adversarial with seed {report.seed}" if checks is True else ""
-        if first.kind == "race" and "another workgroup" in first.message:
-            hint = f"workgroups run in no order: each element is one workgroup's, or reached by atomics; {hint}"
+        more = f"\n  and {len(fatal) - 5} more" if len(fatal) > 5 else ""
+        quoted = [f.shown() if f.location != first.location else str(f) for f in fatal[:5]]  # the first's stands below
+        text = "\n  ".join(f.replace("\n", "\n  ") for f in quoted)
+        hint = "; ".join([first.hint] * bool(first.hint) + [f"checks were adversarial with seed {report.seed}"])
         raise EmulationError(
-            f"the emulator found {len(fatal)} defect(s):\n  {text}{more}", first.location, hint, report
+            f"the emulator found {len(fatal)} defect(s):\n  {text}{more}",
+            first.location,
+            hint if checks is True and first.kind != "unsupported" else first.hint,
+            report,
         )
     return report

@@ -33,10 +33,11 @@ def test_disagreement_names_both_arguments_and_shapes(gemm: wd.Kernel) -> None:
     a, _, c = _arrays()
     with pytest.raises(wd.LaunchError) as raised:
         gemm.evaluate(a, np.zeros((5, 7), np.float16), c)
+    assert raised.value.declared is not None and "b: wd.Memory[N, K, wd.f16]" in raised.value.declared.text()
     assert raised.value.message == (
         "gemm: arguments disagree about K: a with shape (4, 6) for [M, K] has 6, b with shape (5, 7) for [N, K] has 7"
     )
-    assert_points_at(raised.value, "b: wd.Memory[N, K, wd.f16]")
+    assert_points_at(raised.value, "~np.zeros((5, 7), np.float16)")
 
 
 def test_a_compiled_kernel_takes_the_defaults_of_its_parameters(gemm: wd.Kernel, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_scalar_kind(gemm: wd.Kernel) -> None:
 
 def test_call_does_not_fit_the_signature(gemm: wd.Kernel) -> None:
     a, b, c = _arrays()
-    with pytest.raises(wd.LaunchError, match=r"gemm lacks a value for c\n.*\n.*c: wd.Memory"):
+    with pytest.raises(wd.LaunchError, match=r"gemm lacks a value for c\n(.*\n)*.*c: wd.Memory"):
         gemm.evaluate(a, b)
     with pytest.raises(wd.LaunchError, match="gemm takes 4 arguments, got 5"):
         gemm.evaluate(a, b, c, 1.0, 2)

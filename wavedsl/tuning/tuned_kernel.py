@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.analysis.roofline import product_named
 from wavedsl.binding import check_subs
+from wavedsl.ir.called import Passing
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
 from wavedsl.kernel_object import Kernel
@@ -220,7 +221,9 @@ class TunedKernel:
         if self._dispatch is None:
             self._dispatch = Dispatch(self.kernel.buckets)
             self._ways = self._dispatch.ways
-        launch_kernel(self._for_call(arguments), arguments, self._dispatch)
+        with Passing(list(arguments)):
+            kernel = self._for_call(arguments)
+        launch_kernel(kernel, arguments, self._dispatch)
         if self._outside is None:
             self._outside = Snapshot(self.kernel.function)
             self._unchanged = self._outside.unchanged

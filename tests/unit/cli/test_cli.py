@@ -275,3 +275,39 @@ def test_why_takes_a_kernel_as_it_is_compiled(capsys, kernels, monkeypatch, tmp_
     status, out, _ = command(capsys, "cache", "why", f"{kernels}:double")
     assert status == 0 and out.startswith("double:\n")
     assert "doubl: never compiled; there are double" in command(capsys, "cache", "why", "doubl")[1]
+
+
+RACE = """
+import wavedsl as wd
+
+N = wd.sym.N
+
+
+@wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+def crowded(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    wd.write(wd.read(x), y, mapping=wd.IndexMapping((N,), {N: wd.index(N) // 128}))
+"""
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_a_finding_quotes_the_kernels_line_and_says_what_is_right(capsys, tmp_path, target):
+    """It gave a file and a number."""
+    path = tmp_path / "crowded_of_the_cli_test.py"
+    path.write_text(RACE)
+    status, out, _ = command(capsys, "emulate", f"{path}:crowded", "--subs", "N=300", "--target", target)
+    line = RACE.splitlines()[-1].strip()
+    assert status == 1 and re.search(rf"{re.escape(f'{path}:9')}\n +{re.escape(line)}\n +\^\^\^", out)
+    assert re.search(r"byte \d+ of argument `y`, which is y\[\d\]", out)
+    assert out.count("help: workgroups run in no order") == 1
+    assert out.rstrip().endswith(("1 finding", "2 findings"))
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_waits_are_the_kernels_lines(capsys, target):
+    """Lines of the text alone do not say what to change in the kernel."""
+    sizes = ("--subs", "M=64,N=64,K=256", "--target", target)
+    _, out, _ = command(capsys, "emulate", "wavedsl.demo:gemm", *sizes, "--no-checks", "--waits")
+    rows = re.findall(r"^demo\.py:\d+ +(\d+) +(\d+)% +(.+)$", out, re.M)
+    assert any("wd.mma" in source or "wd.read" in source for _, _, source in rows), out
+    assert [int(n) for n, _, _ in rows] == sorted((int(n) for n, _, _ in rows), reverse=True)
+    assert sum(int(share) for _, share, _ in rows) <= 102
