@@ -55,7 +55,7 @@ def changes_are_noticed(there: There) -> None:
         there.refused(there.array(kind, 1 << 50, (N_ITEMS,)), out, N_ITEMS, match="48 bits")
         there.refused(there.array(kind, 0, (N_ITEMS,)), out, N_ITEMS, match="no memory: its address is 0")
         there.refused(source, out, source, match="`?n`? is an? .*, but is declared Scalar")
-        there.refused(source, out, np.zeros(3), match="n is an? ndarray, but is declared Scalar")
+        there.refused(source, out, np.zeros(3), match="n is a numpy.ndarray, but is declared Scalar")
         # Classes of numbers are told apart, and each has a way.
         there.called(source, out, np.int64(50), long=1)
         there.called(source, out, np.int64(50), long=0)
