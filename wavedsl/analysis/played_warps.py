@@ -278,7 +278,7 @@ class _Walk:
         comes last, leaves out as many."""
 
     @np.errstate(all="ignore")
-    def run(self) -> list[WarpTrace]:
+    def run(self) -> None:
         varies = per_wave(self.kernel)
         loops = [op for op in self.kernel.body.walk() if op.name == "for"]
         apart = any(bound in varies for op in loops for bound in op.args[:2])
@@ -287,7 +287,6 @@ class _Walk:
             if apart:  # loops leave other values in each wave
                 frame = Frame(self.threads)
             self.region(self.kernel.body, frame, wave, range(wave * self.each, (wave + 1) * self.each))
-        return self.warps
 
     def region(self, region: Region, frame: Frame, wave: int, warps: range) -> None:
         blocks = self.program.flow.blocks
@@ -512,16 +511,32 @@ def at_own_clock(
     return found.scaled(product.clock / clock)
 
 
-def play_warps(
-    kernel: Kernel, machine: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...], chip: SmModel,
-    shared_bytes: int, group: tuple[int, ...] = (0, 0, 0),
-) -> Played:  # fmt: skip
-    """The workgroups of the SM that has most of them, while others load the chip as `launch` says; `machine` describes
-    what the kernel was compiled with. `group`: the workgroup that is replayed for all of them."""
-    program = _Program(kernel, machine, chip)
-    threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
-    walk = _Walk(program, threads, LONG, LONG)
-    warps = walk.run()
+class Walks:
+    """What the warps of a kernel run, whatever the chip's clock: each replay of it reads the same traces. `machine`
+    describes what the kernel was compiled with, `chip` how long its instructions take. `group`: the workgroup that is
+    replayed for all of them."""
+
+    def __init__(
+        self, kernel: Kernel, machine: Target, chip: SmModel, hidden: Mapping[int, int], grid: tuple[int, ...],
+        group: tuple[int, ...] = (0, 0, 0),
+    ):  # fmt: skip
+        self.machine = machine
+        self.program = _Program(kernel, machine, chip)
+        self.threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
+        self.known: dict[tuple[tuple[int, int], tuple[int, int]], _Walk] = {}
+
+    def walk(self, outer: tuple[int, int], inner: tuple[int, int]) -> _Walk:
+        found = self.known.get((outer, inner))
+        if found is None:
+            found = self.known[outer, inner] = _Walk(self.program, self.threads, outer, inner)
+            found.run()
+        return found
+
+
+def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -> Played:
+    """The workgroups of the SM that has most of them, while others load the chip as `launch` says. `chip` may have
+    other rates of L2 and memory than that of `walks`, but no other latencies."""
+    walk = walks.walk(LONG, LONG)
     whole = launch.groups * walk.played <= MOST_OPS
     if walk.total == walk.played and (2 * launch.resident + 1) * walk.played <= QUEUED * MOST_OPS:
         whole = True  # they take each other's places, and what is not replayed goes on at their rate
@@ -530,21 +545,22 @@ def play_warps(
     taken = resident * -(-shared_bytes // chip.line)
     here = Launch(groups, resident, launch.memory_share, launch.used_units)
 
-    def replayed(warps: list[WarpTrace]) -> _Clocks:
-        replay = WarpReplay(program, _Events(), chip, here, 1, max(64, chip.l1_lines - taken))  # type: ignore[arg-type]
-        return _Clocks.of(replay.run([warps], MOST_OPS))
+    def replayed(walk: _Walk) -> _Clocks:
+        lines = max(64, chip.l1_lines - taken)
+        replay = WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
+        return _Clocks.of(replay.run([walk.warps], MOST_OPS))
 
-    found = replayed(warps)
+    found = replayed(walk)
     each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops
     if walk.whole > walk.played:
-        less = _Walk(program, threads, LONG, SHORT)
-        fewer = replayed(less.run())
+        less = walks.walk(LONG, SHORT)
+        fewer = replayed(less)
         if walk.played > less.played:
             each = found.beyond(fewer, 1 / (walk.played - less.played))
             found = found.plus(each, walk.whole - walk.played)
     if walk.total > walk.whole:
-        less = _Walk(program, threads, SHORT, LONG)
-        fewer = replayed(less.run())
+        less = walks.walk(SHORT, LONG)
+        fewer = replayed(less)
         if each is not None:
             fewer = fewer.plus(each, less.whole - less.played)
         if walk.whole > less.whole:

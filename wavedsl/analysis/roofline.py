@@ -454,7 +454,7 @@ def _warps_played(
     missing: float, model: Any,
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
-    from wavedsl.analysis.played_warps import at_own_clock, play_warps, power_of_products
+    from wavedsl.analysis.played_warps import Walks, at_own_clock, play_warps, power_of_products, sm_of
     from wavedsl.runtime.emulator.cycle_queue import sharing
     from wavedsl.runtime.emulator.ptx.emulator import registers_of
 
@@ -472,8 +472,12 @@ def _warps_played(
         rate = min(sm.l2_rate, sm.dram_rate / missing) if missing else sm.l2_rate
         used = busy if launch.groups == 1 else sharing(issued.groups, chip.units, rate, sm.unit_rate)
         here = replace(launch, used_units=max(1.0, used))
-        return play_warps(kernel, machine, here, hidden, grid, sm, compiled.shared_bytes, group).scaled(scale)
+        return play_warps(walks, here, sm, compiled.shared_bytes).scaled(scale)
 
+    at_product = model or sm_of(chip)
+    if at_product is None:
+        return None
+    walks = Walks(kernel, machine, at_product, hidden, grid, group)
     if model is not None:
         return played(model)
     return at_own_clock(chip, power_of_products(kernel, chip), busy / chip.units, played)

@@ -12,6 +12,7 @@ from wavedsl.runtime.emulator.ptx import warp_replay
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
+from wavedsl.analysis import played_warps
 from wavedsl.analysis.played import Played
 from wavedsl.analysis.played_warps import at_own_clock, power_of_products, sm_of
 from wavedsl.analysis.roofline import analyze_compiled, product_named
@@ -94,6 +95,37 @@ def test_adding_parts_is_predicted_as_the_text_does_it(nobody_is_stuck, tile, si
     binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
     predicted = wd.analyze(made, subs={**binding.dims, **binding.extents}).clocks
     assert predicted == pytest.approx(sample(made, [a, b, c, 1.0, 0.0]).cycles, rel=CLOSE)
+
+
+def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
+    """What keeps tensor cores busy for a part of its time is replayed at more than one clock: traces are made once,
+    and what is predicted is what traces of its own for each clock say."""
+    sizes = {M: 4096, N: 4096, K: 4096, BM: 64, BN: 64, BK: 64}
+    choice = Candidate((("BM", 64), ("BN", 64), ("BK", 64)), (("stages", 2),))
+    compiled = gemm.variant(choice).compile(target="sm_90a", subs=sizes)
+    walked, clocks = [], []
+    run, play = played_warps._Walk.run, played_warps.play_warps
+
+    def counted(walk):
+        walked.append(walk.kept)
+        run(walk)
+
+    def at_clock(walks, launch, chip, shared_bytes):
+        clocks.append(chip.gigahertz)
+        return play(walks, launch, chip, shared_bytes)
+
+    monkeypatch.setattr(played_warps._Walk, "run", counted)
+    monkeypatch.setattr(played_warps, "play_warps", at_clock)
+    shared = wd.analyze(compiled, subs=sizes, product="h200").clocks
+    assert len(set(clocks)) > 1 and len(walked) == len(set(walked))
+
+    def alone(walks, launch, chip, shared_bytes):
+        t = walks.threads
+        own = played_warps.Walks(t.kernel, walks.machine, chip, t.hidden, t.grid, t.group)
+        return play(own, launch, chip, shared_bytes)
+
+    monkeypatch.setattr(played_warps, "play_warps", alone)
+    assert wd.analyze(compiled, subs=sizes, product="h200").clocks == shared
 
 
 def test_what_waits_is_predicted_slower():
