@@ -21,8 +21,8 @@ SQUARES = (64, 32, 128)
 
 @dataclass(frozen=True)
 class Rows:
-    """How rows are cut: `waves` share each of the `rows` that a workgroup has at once, or `each` as many, of which a wave
-    has `each` to load before it adds up the first: as many more bytes in flight. `cache`: a hint for rows' reads
+    """How rows are cut: `waves` share each of the `rows` that a workgroup has at once. A wave has `each` rows
+    to load before it adds up the first: as many more bytes in flight. `cache`: a hint for rows' reads
     and writes, as `wd.read` takes it; `again`: whether a row is read again, out of a cache, once its sum is known,
     rather than held in registers, so that more workgroups fit on a compute unit."""
 
