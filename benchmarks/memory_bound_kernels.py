@@ -21,7 +21,8 @@ SQUARES = (64, 32, 128)
 
 @dataclass(frozen=True)
 class Rows:
-    """How rows are cut: `waves` share each of the `rows` that a workgroup has at once. `cache`: a hint for rows' reads
+    """How rows are cut: `waves` share each of the `rows` that a workgroup has at once. A wave has `each` rows
+    to load before it adds up the first: as many more bytes in flight. `cache`: a hint for rows' reads
     and writes, as `wd.read` takes it; `again`: whether a row is read again, out of a cache, once its sum is known,
     rather than held in registers, so that more workgroups fit on a compute unit."""
 
@@ -29,9 +30,11 @@ class Rows:
     rows: int = 1
     cache: str | None = None
     again: bool = False
+    each: int = 1
 
     def __str__(self) -> str:
         more = [self.cache] if self.cache else ["read again"] if self.again else []
+        more += [f"{self.each} rows each"] if self.each > 1 else []
         return ", ".join([f"{self.rows} x {self.waves} waves", *more])
 
     def second(self, a: Any, first: Any) -> Any:
@@ -48,7 +51,7 @@ class Rows:
 
     def tiles(self, columns: int) -> dict[Any, int]:
         """Rows and columns that a workgroup holds: at least one column for every lane of a row's waves."""
-        return {BM: self.rows, BN: max(self.waves * 64, 1 << (columns - 1).bit_length())}
+        return {BM: self.rows * self.each, BN: max(self.waves * 64, 1 << (columns - 1).bit_length())}
 
 
 PLAIN = Rows()
@@ -65,6 +68,7 @@ def row_cuts(columns: int, shared: bool = False) -> tuple[Rows, ...]:
     more to hold beside a row, which may be read again instead."""
     waves = [w for w in (WAVES, 2, 8, 16) if w == WAVES or 8 <= columns / (32 * w) <= LONGEST]
     alone = [Rows(1, rows) for rows in (4, 8)] if columns / 32 <= ALONE else []
+    alone += [Rows(1, rows, each=2) for rows in (4, 8)] if 2 * columns / 32 <= ALONE else []
     passing = [Rows(w, cache="stream") for w in waves if w >= WAVES] if shared else []
     again = [Rows(w, again=True) for w in waves if w >= WAVES and columns / (32 * w) >= HELD] if shared else []
     return (*map(Rows, waves), *alone, *passing, *again)

@@ -87,7 +87,9 @@ def test_rows_are_cut_by_what_a_lane_can_hold(benchmark):
     """Waves share long rows and have short ones to themselves; what rows pass by is tried beside weights only."""
     cuts = benchmark.kernels.row_cuts
     assert [cut.waves for cut in cuts(4096)] == [4, 2, 8, 16] and [cut.waves for cut in cuts(16384)] == [4, 8, 16]
-    assert [(cut.rows, cut.waves) for cut in cuts(1024)] == [(1, 4), (1, 2), (4, 1), (8, 1)]
+    short = [(cut.rows, cut.waves, cut.each) for cut in cuts(1024)]
+    assert short == [(1, 4, 1), (1, 2, 1), (4, 1, 1), (8, 1, 1), (4, 1, 2), (8, 1, 2)]
+    assert {cut.each for cut in cuts(2048)} == {1}
     shared = cuts(16384, shared=True)
     assert shared[:3] == cuts(16384) and {cut.cache for cut in shared[3:6]} == {"stream"}
     assert [cut.waves for cut in shared if cut.again] == [4, 8, 16]
