@@ -154,6 +154,7 @@ class Turns(Edit):
         second."""
         if len(counts) == 1:
             return [tile]
+        counts = [max(n, 1) if isinstance(n, int) else n for n in counts]  # of an empty array nobody asks for a tile
         first, second = counts[:2]
         outer: list[Number] = []
         plane = self.times(first, second)

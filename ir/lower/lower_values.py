@@ -14,7 +14,7 @@ from wavedsl.ir.addresses.packed_view import unit_fragment
 from wavedsl.ir.dataflow.graph import Node, ValueType
 from wavedsl.ir.dataflow.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.dataflow.views import is_tile
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.functions.lower_ops import cast, lower_elementwise
 from wavedsl.ir.inference.derived_layout import project_to, same_layout
 from wavedsl.ir.kernel.builder import Builder
@@ -263,7 +263,12 @@ def index_at(low: Lowering, layout: Layout, d: str, base: Mapping[str, Any]) -> 
 def tile_end(low: Lowering, n: Node, context: Context) -> Value:
     """The first index of the tile at hand along a dimension, or the one after its last."""
     b, d = low.b, str(n.attrs["dim"])
-    plan = low.plans[d]
+    plan = low.plans.get(d)
+    if plan is None:  # a part of a dimension: a symbol alone is one that a constraint or an array names
+        raise ConstraintError(
+            f"{n.op}: no array or value has the dimension {d}, so it has no tiles", n.loc,
+            hint=f"count from those of a dimension that has: wd.{n.op}({next(iter(n.attrs['dim'].free_symbols))})",
+        )  # fmt: skip
     at: Any = low.base_at(context.iteration).get(d, 0)
     size = plan.tile
     if low.share_of_wave:

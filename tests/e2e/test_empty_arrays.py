@@ -53,6 +53,16 @@ def test_no_tiles_in_turn(dynamic: list[Any]) -> None:
         kernel.compile(*given, target="sm_90a", dynamic=dynamic).emulate(*given)
 
 
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("how", ["stream_k", "persistent"])
+def test_no_tiles_in_rows(how: str, target: str) -> None:
+    """Tiles numbered row by row: in a plane without any a number was divided by their count."""
+    kernel = product(wd.Schedule(swizzle=False, **{how: True}))
+    for dynamic in ([], [N]):
+        given = arrays(1, 2, 0, 64, 64)
+        kernel.compile(*given, target=target, dynamic=dynamic).emulate(*given)
+
+
 def test_no_trips() -> None:
     """Rows without elements have no stride to refuse tensor maps for."""
     roles = (wd.Schedule(persistent=True), wd.Schedule(cluster=(2, 1, 1)), wd.Schedule(specialize=True))

@@ -153,3 +153,15 @@ def test_products_of_more_dimensions(name: str) -> None:
         wd.write(wd.Register[M, N, X, K, wd.f32](0.0), d)
 
     refused(kernel, CompileError, "a matrix instruction takes one dimension of each operand", help)
+
+
+@pytest.mark.parametrize("op", ["tile_start", "tile_stop"])
+def test_tiles_of_a_part_that_nothing_has(op: str) -> None:
+    """It ended in a KeyError."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 64})
+    def kernel(a: wd.Memory[M, wd.i32], b: wd.Memory[M, wd.i32]):
+        wd.write(wd.read(a) + getattr(wd, op)(M / 2), b)
+
+    what = f"{op}: no array or value has the dimension M/2"
+    refused(kernel, wd.ConstraintError, what, f"count from those of a dimension that has: wd.{op}(M)", target="sm_80")

@@ -1,9 +1,8 @@
 """Kernels of operations whose results `docs/numerics.md` promises to the bit, on numbers of all kinds, cut in several
 ways.
 
-`draw(seed)` makes one kernel of any numbers: all magnitudes, denormal ones, infinities, NaN, both zeros, all bits of
 `draw(seed)` makes one kernel of any numbers: of all magnitudes, denormal ones, infinities, NaN, zeros, all bits of
-other constraints and schedules of the same statements.
+integers. `cuts` of it are other constraints and schedules of the same statements.
 """
 
 from __future__ import annotations
@@ -187,7 +186,7 @@ class Bits(State):
         x = self.along((*FLOATS, *INTS))
         if x is not None:
             least = (
-                "-float('inf')"
+                "float('nan')"  # which changes nothing: a number wins over NaN, and minus infinity is one
                 if x[1].dtype in FLOATS
                 else str(-(1 << int(x[1].dtype[1:]) - 1) * (x[1].dtype[0] == "i"))
             )

@@ -69,7 +69,7 @@ MEMORY = (
     "wd.atomic_cas({v}, {a})", "wd.atomic_add({v}, {a}, 3)", "wd.random('x', {d})", "wd.random()", "wd.index({v})",
     "wd.index('M')", "wd.index(wd.sym.Z9)", "wd.index()", "wd.tile_start(wd.sym.Z9)", "wd.tile_stop({v})",
     "wd.Register[{d}, 'f32'](0)", "wd.Register[{d}](0)", "wd.Register[{d}, wd.f32]('x')", "wd.Register[{d}, wd.f32]()",
-    "wd.Register[{d}, wd.f32]({v})", "wd.Register[{d}, {d}, wd.f32](0)", "wd.Register[wd.f32, {d}](0)",
+    "wd.Register[wd.sym.Z9, wd.f32]({v})", "wd.Register[{d}, {d}, wd.f32](0)", "wd.Register[wd.f32, {d}](0)",
     "wd.Register({d})",
     "wd.fence(3)", "drawn({a})", "wd.device_assert('x')",
     "wd.device_print()", "wd.device_assert({v})", "wd.symbols()", "wd.iterate()", "wd.Memory[{d}, wd.f32]({v})",
