@@ -84,7 +84,7 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
             what, _ = describe(c)
             raise TraceError(f"{op}: the index for {d} is {what}", loc, hint="an expression over symbols, or a value")
         if isinstance(c, sympy.Expr) and c.has(sympy.Float, sympy.nan, sympy.oo, -sympy.oo, sympy.zoo):
-            raise TraceError(f"{op}: the index for {d} is {c}", loc, hint="a whole number or an expression over symbols")
+            raise TraceError(f"{op}: the index for {d} is {c}", loc, hint="a whole number, or one of symbols")
         c = b.known_expr(normalise(c), op, loc)
         stray = [s for s in sorted(c.free_symbols, key=str) if s in argument.dims or s in dims]
         stray = [s for s in stray if s not in dims and s not in b.index_dims]

@@ -228,7 +228,7 @@ CASES = [
      "wd.read(a, mapping=wd.IndexMapping((M, N), {N: M}))", "dimensions of the array"),
     ("mapping-to-nowhere", "x = wd.read(a, mapping=wd.IndexMapping((M, K), {M: M - float('nan')}))",
      "read: the index for M is nan", "wd.read(a, mapping=wd.IndexMapping((M, K), {M: M - float('nan')}))",
-     "a whole number or an expression over symbols"),
+     "a whole number, or one of symbols"),
     ("mapping-by-halves", "x = wd.read(a, mapping=wd.IndexMapping((M, K), {M: M - 0.5}))",
      "read: the index for M is M - 0.5", "wd.read(a, mapping=wd.IndexMapping((M, K), {M: M - 0.5}))", "a whole number"),
     ("mapping-missing-dim", "x = wd.read(a, mapping=wd.IndexMapping((M,), {}))",
