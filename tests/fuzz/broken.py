@@ -55,7 +55,9 @@ AMD = re.compile(r"buffer_(wbl2|inv|wbinvl1)|s_setprio|s_sleep")
 ORDERS = re.compile(
     r"s_waitcnt|s_barrier|bar\.|barrier\.|fence\.|membar\.|cp\.async\.(bulk\.)?wait|wgmma\.(fence|wait)|buffer_(wbl2|inv)"
 )
-ACCESS = re.compile(r"ds_|buffer_(load|store|atomic)|global_|v_mfma|(ld|st|atom|red)\.(shared|global)|ldmatrix|stmatrix|wgmma\.mma")
+ACCESS = re.compile(
+    r"ds_|buffer_(load|store|atomic)|global_|v_mfma|(ld|st|atom|red)\.(shared|global)|ldmatrix|stmatrix|wgmma\.mma"
+)
 USELESS = re.compile(r"s_setprio|s_sleep|griddepcontrol\.launch_dependents")
 """Hints, whose absence changes no result."""
 

@@ -1,4 +1,4 @@
-"""Scans from the far end, rows of tuples whose members differ in dtype, divisors below zero, words of random numbers."""
+"""Scans from the far end, rows of tuples whose members differ in dtype, divisors below zero, random words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Orders(Values):
         dim = self.one(self.whole(x[1]))
         kind, n = Type(x[1].dims, x[1].dtype), max(1, self.length(dim))
         flag, sums, most = self.one(("u8", "i32", "u16", "i64")), self.one(("f64", "f32", "i64", "i32")), x[1].dtype
-        starts = f"wd.where({x[0]} > {self.one((1, 2, 10))}, wd.Register[{', '.join((*kind.dims, f'wd.{flag}'))}](1), 0)"
+        one = f"wd.Register[{', '.join((*kind.dims, f'wd.{flag}'))}](1)"
+        starts = f"wd.where({x[0]} > {self.one((1, 2, 10))}, {one}, 0)"
         added = self.cast_to((f"small({x[0]})", kind), sums)[0]
         least = 0 if most[0] == "u" else -LIMIT
         how, dims, back = self.one((
