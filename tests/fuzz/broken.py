@@ -52,6 +52,12 @@ PTX = re.compile(
     r"cp\.async\.bulk\.(commit|wait)|cp\.async\.mbarrier"
 )
 AMD = re.compile(r"buffer_(wbl2|inv|wbinvl1)|s_setprio|s_sleep")
+ORDERS = re.compile(
+    r"s_waitcnt|s_barrier|bar\.|barrier\.|fence\.|membar\.|cp\.async\.(bulk\.)?wait|wgmma\.(fence|wait)|buffer_(wbl2|inv)"
+)
+ACCESS = re.compile(
+    r"ds_|buffer_(load|store|atomic)|global_|v_mfma|(ld|st|atom|red)\.(shared|global)|ldmatrix|stmatrix|wgmma\.mma"
+)
 USELESS = re.compile(r"s_setprio|s_sleep|griddepcontrol\.launch_dependents")
 """Hints, whose absence changes no result."""
 
@@ -67,6 +73,40 @@ def broken(text: str) -> list[Mutant]:
         found.append(mutants._drop(text, i, "delete-fence"))
         if name.startswith("wgmma.wait_group"):
             found.append(mutants._replace(text, i, "weaken-wait", i.mnemonic, str(int(i.operands) + 1)))
+    return [*found, *late(text), *counted(text)]
+
+
+def late(text: str) -> list[Mutant]:
+    """Waits, barriers and fences that come one memory access too late, or one too early."""
+    found = []
+    at: mutants.Instruction | None = None
+    for i in mutants._scan(text):
+        if at is not None and i is not None:
+            names = at.mnemonic.split()[-1], i.mnemonic.split()[-1]
+            for first, second, kind in ((*names, "late"), (*names[::-1], "early")):
+                if ORDERS.match(first) and ACCESS.match(second):
+                    swapped: dict[int, str | None] = {at.line: str(i), i.line: str(at)}
+                    name = first.removeprefix("s_").split(".")[0]
+                    made = mutants._with(text, swapped)
+                    found.append(Mutant(f"{kind}-{name}", f"{at} <-> {i}", (at.line, i.line), made))
+        at = i
+    return found
+
+
+def counted(text: str) -> list[Mutant]:
+    """Barriers that expect one arrival or 16 bytes more or less, and fences and atomics of one workgroup only."""
+    found = []
+    for i in instructions(text):
+        name = i.mnemonic.split()[-1]
+        if name.startswith(("mbarrier.init", "mbarrier.arrive.expect_tx", "mbarrier.expect_tx")):
+            front, _, last = i.operands.rpartition(", ")
+            if front and last.isdecimal():
+                by = 1 if ".init" in name else 16
+                for n in (int(last) - by, int(last) + by):
+                    if n > 0:
+                        found.append(mutants._replace(text, i, "other-count", i.mnemonic, f"{front}, {n}"))
+        if re.match(r"(fence|atom|red|ld|st)\..*\.gpu", name):
+            found.append(mutants._replace(text, i, "narrow-scope", i.mnemonic.replace(".gpu", ".cta"), i.operands))
     return found
 
 

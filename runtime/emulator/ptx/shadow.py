@@ -19,11 +19,12 @@ that have just been initialised are held to that: published compilers leave the 
 Lanes of one warp run one by one for all that the architecture says: what one has written another may read, or write
 again, behind a barrier that both come to (`bar.warp.sync`, or one of the workgroup), which begins a new *epoch* of the
 warp, as whatever else moves its clock does. So each granule also remembers which lane wrote and which read it last.
-Where several lanes of one instruction read it the last one counts. Atomic and strong (volatile, relaxed, acquire,
-release) accesses do not race with each other, and one that follows another knows what the other's warp did before it.
-Two warps that write the same value to the same place without order are not reported: the value is the same in either
-order. An asynchronous copy leaves its granules *pending*: nobody may touch them until the issuing thread has waited,
-from then on they count as written by its warp.
+Where several lanes of one instruction read it the last one counts; where several write the same value each of them may
+read it, others not before a barrier. Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with
+each other, and one that follows another knows what the other's warp did before it. Two warps that write the same value
+to the same place without order are not reported: the value is the same in either order. An asynchronous copy leaves its
+granules *pending*: nobody may touch them until the issuing thread has waited, from then on they count as written by its
+warp.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ EMPTY, VALID, PENDING = 0, 1, 2
 LANES = 6
 """Bits for a lane: 0 to 31, or"""
 ANY = (1 << LANES) - 1
-"""one of several, or of an agent that has none."""
+"""none: an agent that has no lanes wrote, or"""
+SEVERAL = ANY - 1
+"""several lanes of one instruction did: those of `write_lanes`."""
 READERS = 17
 """Bits for who read: its warp in the domain, above its lane."""
 
@@ -85,6 +88,8 @@ class SharedShadow:
         self.write_clock = np.zeros(n, np.int32)
         self.write_inst = np.full(n, -1, np.int64)
         """Of the last write: instruction << LANES | lane."""
+        self.write_lanes = np.zeros(n, np.uint32)
+        """A bit for each lane of the last write, where that was by several."""
         self.atomic = np.zeros(n, np.bool_)
         self.copied = np.zeros(n, np.bool_)
         self.read_clock = np.zeros((n, self.readers), np.int32)
@@ -170,9 +175,14 @@ class SharedShadow:
         return out
 
     def _other_lane(self, mine: Array, g: Array, code: Array, verb: str) -> list[Defect]:
-        """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote."""
+        """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote. What
+        several lanes wrote, the same value, each of them may read.
+        """
         wrote = self.write_inst.take(g) & ANY
         mine &= (wrote != code & ANY) & (wrote != ANY)
+        several = mine & (wrote == SEVERAL)
+        if verb == "reads" and several.any():
+            mine &= ~(several & (self.write_lanes.take(g) >> (code & ANY).astype(np.uint32) & 1 == 1))
         if not mine.any():
             return []
         row, col = (int(x[0]) for x in np.nonzero(mine))
@@ -246,7 +256,12 @@ class SharedShadow:
         if not atomic:
             several = self.write_inst.take(g) != wrote
             if several.any():
-                self.write_inst[g[several]] = pc << LANES | ANY
+                shared = g[several]
+                self.write_inst[shared] = pc << LANES | SEVERAL
+                among = self.write_inst.take(g) == pc << LANES | SEVERAL
+                lanes = np.broadcast_to(np.uint32(1) << (code & ANY).astype(np.uint32), g.shape)
+                self.write_lanes[shared] = 0
+                np.bitwise_or.at(self.write_lanes, g[among], lanes[among])
         self.atomic[g] = atomic or strong
         self.copied[g] = pending
         self.state[g] = PENDING if pending else VALID

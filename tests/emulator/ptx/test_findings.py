@@ -111,6 +111,30 @@ def test_lanes_of_a_warp_wait_for_each_other():
     assert "overwrites what another lane of this warp wrote" in f.message
 
 
+# Lanes l and l ^ 1 store the same value to one place, and read the place of the next two lanes.
+SHARED_PLACE = EXCHANGE.replace("shl.b32 %r3, %r0, 2;", "shr.u32 %r3, %r0, 1; shl.b32 %r3, %r3, 2;").replace(
+    "add.u32 %r5, %r0, 32;\nand.b32 %r5, %r5, 63;", "shr.u32 %r5, %r0, 1; xor.b32 %r5, %r5, 1;"
+)
+SHARED_PLACE = SHARED_PLACE.replace("st.shared.b32 [%r4], %r1", "st.shared.b32 [%r4], 5").replace(
+    "bar.sync 0;", "bar.warp.sync -1;"
+)
+
+
+def test_what_several_lanes_wrote_is_not_known_to_the_others():
+    """A place that several lanes of one instruction write belongs to these alone until a barrier: each may read what it
+    has written itself, another lane may not, nor may any of them write another value there."""
+    report, _, out = exchange(SHARED_PLACE)
+    assert report.findings == [] and (out == 5).all()
+    without = SHARED_PLACE.replace("bar.warp.sync -1;", "")
+    f = one(exchange(without)[0], "race", "ld.shared.b32 %r8")
+    assert "reads what another lane of this warp wrote" in f.message and "st.shared.b32 [%r4]" in f.message
+    report, _, out = exchange(without.replace("ld.shared.b32 %r8, [%r7]", "ld.shared.b32 %r8, [%r4]"))
+    assert report.findings == [] and (out == 5).all()
+    again = without.replace("ld.shared.b32 %r8, [%r7]", "st.shared.b32 [%r4], 6;\nmov.u32 %r8, 6")
+    f = one(exchange(again)[0], "race", "st.shared.b32 [%r4], 6")
+    assert "overwrites what another lane of this warp wrote" in f.message
+
+
 def test_lanes_of_a_warp_that_need_no_barrier():
     """Each its own place; all the same value, of which each reads its own; what atomics add up."""
     alone = LANES.replace("xor.b32 %r5, %r0, 1", "mov.u32 %r5, %r0").replace("bar.warp.sync -1;", "")

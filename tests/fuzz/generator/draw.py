@@ -10,12 +10,13 @@ from generator.blocks import Blocks
 from generator.functions import Functions
 from generator.further import Further
 from generator.groups import Groups
+from generator.orders import Orders
 from generator.program import Array, Do, Program, Type
 from generator.rewrites import Rewrites
 from generator.sequences import Sequences
 from generator.state import LIMIT, MOST
 
-VERSION = 13
+VERSION = 14
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -31,7 +32,7 @@ def draw(seed: int, frame: str = "") -> Program:
     return _Draw(seed, frame).program
 
 
-class _Draw(Further, Functions, Blocks, Rewrites, Sequences, Groups):
+class _Draw(Further, Orders, Functions, Blocks, Rewrites, Sequences, Groups):
     """One kernel while it is drawn; which statements there are, and how often."""
 
     def __init__(self, seed: int, frame: str = ""):
@@ -54,9 +55,9 @@ class _Draw(Further, Functions, Blocks, Rewrites, Sequences, Groups):
         self.options()
         lately = (
             self.transcendental, self.classify, self.normal, self.digits, self.logic_atomic, self.factors, self.shares,
-            self.picked, self.long_chain,
+            self.picked, self.long_chain, self.backwards, self.segments_of, self.below_zero, self.words,
         )  # fmt: skip
-        self.lately = tuple(lately[int(i)] for i in self.rng.permutation(len(lately))[:6] for _ in range(3))
+        self.lately = tuple(lately[int(i)] for i in self.rng.permutation(len(lately))[:7] for _ in range(3))
         if self.chance(0.3):
             self.program.by = self.one(("f32", "f16", "i64", "f64", "i8", "u16", "bf16", "u32"))
         self.write_body()
