@@ -40,7 +40,7 @@ IMPORT = """
 import time
 def now(): return time.perf_counter(), time.process_time()
 start = now()
-import numpy, sympy, networkx, ml_dtypes
+import numpy, sympy, ml_dtypes  # networkx is only for those who ask a graph for its `nx`
 middle = now()
 import wavedsl
 done = now()
