@@ -58,27 +58,24 @@ def unroll(
         def factor_of(op: Op) -> int | Turns:
             return table.get(op.attrs.get("label", ""), 1)
 
-    def turns_of(op: Op) -> tuple[Turns, int | None]:
-        """How a loop is to run, and how often it does where that is known."""
-        turns, trips = factor_of(op), static_trips(op)
-        if trips is not None and trips <= 1:
-            return Turns(max(trips, 1)), trips
-        return turns if isinstance(turns, Turns) else Turns(turns), trips
-
-    def changes(op: Op) -> bool:
-        turns, trips = turns_of(op)
-        return turns != Turns(1) or (trips is not None and trips <= 1)
-
-    if not any(op.name == "for" and changes(op) for op in kernel.body.walk()):
+    changed: dict[Op, tuple[Turns, int | None]] = {}  # how a loop is to run, and how often it does where that is known
+    for op in kernel.body.walk():
+        if op.name == "for":
+            turns, trips = factor_of(op), static_trips(op)
+            if trips is not None and trips <= 1:
+                changed[op] = Turns(max(trips, 1)), trips
+            elif turns not in (1, Turns(1)):
+                changed[op] = turns if isinstance(turns, Turns) else Turns(turns), trips
+    if not changed:
         return kernel
     fresh = fresh_kernel(kernel)
     b = Builder(fresh, target)
     env: dict[Value, Value] = {}
 
     def hook(op: Op) -> bool:
-        if op.name != "for" or not changes(op):
+        if op not in changed:
             return False
-        (factor, behind), trips = turns_of(op)
+        (factor, behind), trips = changed[op]
         known = trips if trips is not None else op.attrs.get("trips_multiple", 1)
         if factor < 1 or (known % factor and not remainder):
             what = f"{trips} trips" if trips is not None else f"a multiple of {known} trips"
