@@ -18,12 +18,11 @@ class WaveError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        parts = [self.message]
-        if self.location is not None:
-            parts.append(self.location.caret())
-        if self.hint:
-            parts.append(f"  help: {self.hint}")
-        return "\n".join(parts)
+        return "\n".join([self.message, *self.places(), *([f"  help: {self.hint}"] if self.hint else [])])
+
+    def places(self) -> list[str]:
+        """The lines of the user's that are shown, quoted and marked."""
+        return [] if self.location is None else [self.location.caret()]
 
 
 class TraceError(WaveError):
@@ -67,15 +66,9 @@ class LaunchError(WaveError):
         self.declared: Loc | None = None
         self.at_call = False
 
-    def __str__(self) -> str:
-        parts = [self.message]
-        if self.location is not None:
-            parts.append(self.location.caret())
-        if self.declared is not None:
-            parts.append("  declared in" + self.declared.caret()[1:])
-        if self.hint:
-            parts.append(f"  help: {self.hint}")
-        return "\n".join(parts)
+    def places(self) -> list[str]:
+        declared = [] if self.declared is None else ["  declared in" + self.declared.caret()[1:]]
+        return super().places() + declared
 
 
 class EmulationError(WaveError):

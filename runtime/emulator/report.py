@@ -56,6 +56,10 @@ class Finding:
     """Line of the text, from 1; 0 where no single instruction is to blame."""
 
     def __str__(self) -> str:
+        return self._what() + ("" if self.location is None else f"\n    {self.location}")
+
+    def _what(self) -> str:
+        """All but the user's line."""
         where = []
         if self.workgroup is not None:
             where.append(f"workgroup {self.workgroup}")
@@ -68,16 +72,13 @@ class Finding:
             out += f"\n    line {self.line}: {self.instruction}" if self.line else f"\n    {self.instruction}"
         if where:
             out += f"\n    {', '.join(where)}"
-        if self.location is not None:
-            out += f"\n    {self.location}"
         return out
 
     def shown(self) -> str:
         """As `str`, with the user's line quoted and marked."""
         if self.location is None:
-            return str(self)
-        bare = str(self).removesuffix(f"\n    {self.location}")
-        return f"{bare}\n{textwrap.indent(self.location.caret(), '  ')}"
+            return self._what()
+        return f"{self._what()}\n{textwrap.indent(self.location.caret(), '  ')}"
 
     @property
     def hint(self) -> str:
