@@ -83,8 +83,6 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
         if not is_dim(c):
             what, _ = describe(c)
             raise TraceError(f"{op}: the index for {d} is {what}", loc, hint="an expression over symbols, or a value")
-        if isinstance(c, sympy.Expr) and c.has(sympy.Float, sympy.nan, sympy.oo, -sympy.oo, sympy.zoo):
-            raise TraceError(f"{op}: the index for {d} is {c}", loc, hint="a whole number, or one of symbols")
         c = b.known_expr(normalise(c), op, loc)
         stray = [s for s in sorted(c.free_symbols, key=str) if s in argument.dims or s in dims]
         stray = [s for s in stray if s not in dims and s not in b.index_dims]
@@ -123,14 +121,17 @@ def _extent_for_index(
                     )
 
 
+_NEVER_WHOLE = (sympy.Float, sympy.nan, sympy.oo, -sympy.oo, sympy.zoo)
+
+
 def _whole_index(
     c: Any, moving: set[Any], dims: Sequence[Any], argument: Argument, op: str, loc: Loc | None
 ) -> None:  # fmt: skip
-    """Refuses `N / 2` of elements along N: every other one would lie between two elements of the array. `moving`: the
-    symbols that stand for an index."""
+    """Refuses `N / 2` of elements along N: every other one would lie between two elements of the array, as all of
+    `N - 0.5` do. `moving`: the symbols that stand for an index."""
     derived = {d: sympy.Integer(1) for d in dims if not is_whole(d)}
     for part in sympy.Add.make_args(c.xreplace(derived)):
-        if not is_whole(part) and not part.free_symbols.isdisjoint(moving):
+        if part.has(*_NEVER_WHOLE) or (not is_whole(part) and not part.free_symbols.isdisjoint(moving)):
             raise TraceError(
                 f"{op}: the index {c} of {argument.name} is not whole for every element",
                 loc,
