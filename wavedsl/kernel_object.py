@@ -25,16 +25,13 @@ from wavedsl.ir.options import with_options
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
 from wavedsl.outside import Snapshot
-from wavedsl.schedule import Schedule
+from wavedsl.schedule import ELSEWHERE, Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
 from wavedsl.tracer.proxy import Array, Value
 from wavedsl.unlaunched import UNLAUNCHED
 
 _ELSEWHERE_OPTIONS = {
-    "num_warps": "the division of tiles over waves is a constraint: wd.WaveConstraint(M, BM / 4)",
-    "num_waves": "the division of tiles over waves is a constraint: wd.WaveConstraint(M, BM / 4)",
-    "num_stages": "schedule=wd.Schedule(stages=3)", "maxnreg": "schedule=wd.Schedule(registers=(40, 232))",
-    "num_ctas": "schedule=wd.Schedule(cluster=(2, 1, 1))", "warp_specialize": "schedule=wd.Schedule(specialize=True)",
+    **{name: f"schedule=wd.Schedule({mine}=…)" if mine.isidentifier() else mine for name, mine in ELSEWHERE.items()},
     "grid": "the grid follows from the constraints", "block": "a workgroup's size follows from the constraints",
     "target": "kernel.compile(…, target=…); a call runs on its arrays' device",
     "device": "a call runs on its arrays' device; NumPy's on WAVEDSL_DEVICE",

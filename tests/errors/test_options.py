@@ -43,7 +43,7 @@ def traced(body):
         (lambda: wd.Schedule(waves_per_eu=2), "wd.Schedule has no option waves_per_eu", "compiled.resources.occupancy"),
         (lambda: wd.Schedule(colour=3), "wd.Schedule has no option colour", "wd.Schedule(stages=, specialize=, "),
         (lambda: wd.wave([], num_warps=4), "wd.wave has no option num_warps", "wd.WaveConstraint(M, BM / 4)"),
-        (lambda: wd.wave([], num_stages=4), "wd.wave has no option num_stages", "schedule=wd.Schedule(stages=3)"),
+        (lambda: wd.wave([], num_stages=4), "wd.wave has no option num_stages", "schedule=wd.Schedule(stages=…)"),
         (lambda: wd.wave([], split_k=4), "wd.wave has no option split_k", "schedule=wd.Schedule(split_k=…)"),
         (lambda: wd.wave([], sub={M: 4}), "wd.wave has no option sub", "subs=…; it has constraints, subs, "),
         (lambda: wd.wave([], {M: 4}), "wd.wave takes at most 1 argument without names, got 2", "wd.wave(constraints="),
