@@ -50,7 +50,7 @@ from gemm_checks import BF16, CHECKS, E4M3, F16, Check, allowed_of, made, run_ch
 from gemm_kernels import Config, Form
 from on_gpu import TORCH, Space
 from rehearsal import Rehearsal
-from turns import balanced, middle
+from turns import balanced, middle, slices
 
 ROTATED_BYTES = 512 << 20
 """Operands of this many bytes in all are rotated through: several times any L2 cache."""
@@ -260,6 +260,13 @@ def _event_time(torch: Any, calls: Sequence[Callable[[], Any]], rounds: int) -> 
 Bind = Callable[[Any, Any, Any], Callable[[], Any]]
 
 
+def bound_by(form: Form, way: Way) -> Bind:
+    """What binds a product in one of `ways` to operands."""
+    if isinstance(way, Planned):
+        return functools.partial(_strategy, place=way.place)
+    return kernels.product(form, way).bind
+
+
 class Held:
     """The operands of one case and size, made when the first unit asks for them."""
 
@@ -272,9 +279,7 @@ class Held:
 
     def bind(self, way: Way) -> Bind:
         """What binds one of `ways` to operands."""
-        if isinstance(way, Planned):
-            return functools.partial(_strategy, place=way.place)
-        return kernels.product(self.case.form, way).bind
+        return bound_by(self.case.form, way)
 
     def named(self, way: Way) -> str:
         """What a plan does, tiles by their name."""
@@ -326,13 +331,8 @@ def together(held: Held, finalists: Mapping[str, Bind], rivals: Mapping[str, Bin
             break
     settled = {name: middle(times[len(times) // 2 :]) for name, times in lasting.items()}
     best = min(settled, key=settled.__getitem__)
-    orders = balanced([best, *rivals])
-    slices: dict[str, list[float]] = {name: [] for name in (best, *rivals)}
-    for _ in range(1 if torch is None else -(-SLICES // len(orders))):
-        for order in orders:
-            for name in order:
-                slices[name].append(made[name][0]())
-    return {"best": best, "lasting": settled, "slices": slices, "clock": made[best][1]}
+    found = slices((best, *rivals), 1 if torch is None else SLICES, lambda name: made[name][0]())
+    return {"best": best, "lasting": settled, "slices": found, "clock": made[best][1]}
 
 
 def _of_way(held: Held, way: Way, *operands: Any) -> Callable[[], Any]:

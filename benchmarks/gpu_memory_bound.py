@@ -46,7 +46,7 @@ import record
 import units
 from on_gpu import Case, Space, Work, error_of, relative_error
 from rehearsal import Rehearsal
-from turns import balanced, middle
+from turns import middle, slices
 
 EPS = 1e-5
 
@@ -350,18 +350,15 @@ def in_turn(held: Held, cuts: Sequence[Any], rivals: Sequence[str]) -> dict[str,
         call()
     flushes = {name: held.space.flushed(call) for name, call in calls.items()}
 
-    def taken(names: Sequence[Any], least: int) -> dict[Any, list[float]]:
-        slices: dict[Any, list[float]] = {name: [] for name in names}
-        orders = balanced(list(names))
-        for order in orders * -(-least // len(orders)):
-            for name in order:
-                slices[name].append(bench(calls[name], 0.0, SLICE, flushes[name]).median)
-        return slices
+    def once(name: Any) -> float:
+        return bench(calls[name], 0.0, SLICE, flushes[name]).median
 
-    tries = taken(range(len(cuts)), TRIES) if len(cuts) > 1 else {0: [0.0]}
-    best = min(tries, key=lambda place: middle(tries[place]))
-    slices = taken((best, *rivals), TURNS)
-    return {"best": best, "slices": {units.OURS if name == best else name: times for name, times in slices.items()}}
+    best = 0
+    if len(cuts) > 1:
+        tries = slices(range(len(cuts)), TRIES, once)
+        best = min(tries, key=lambda place: middle(tries[place]))
+    found = slices((best, *rivals), TURNS, once)
+    return {"best": best, "slices": {units.OURS if name == best else name: times for name, times in found.items()}}
 
 
 def copy_size(moved: int) -> tuple[int, int]:

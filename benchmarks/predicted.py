@@ -89,10 +89,7 @@ def product(
 ) -> tuple[int, int, str]:  # fmt: skip
     """Bind a product in one of `gpu_gemm.ways`."""
     operands = gpu_gemm.Products(space, form, size, False)
-    if isinstance(way, gpu_gemm.Planned):
-        gpu_gemm._strategy(*operands.sets[0], place=way.place)
-    else:
-        gemm_kernels.product(form, way).bind(*operands.sets[0])
+    gpu_gemm.bound_by(form, way)(*operands.sets[0])
     return operands.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
 
 

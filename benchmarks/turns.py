@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Name = TypeVar("Name")
 
 
 def middle(times: Sequence[float]) -> float:
@@ -12,7 +15,7 @@ def middle(times: Sequence[float]) -> float:
     return statistics.mean(sorted(times)[cut : len(times) - cut])
 
 
-def balanced(names: Sequence[str]) -> list[list[str]]:
+def balanced(names: Sequence[Name]) -> list[list[Name]]:
     """Orders of the names in which each stands in each place, and behind each other one, equally often (Williams)."""
     count = len(names)
     zigzag = [(i + 1) // 2 if i % 2 else (count - i // 2) % count for i in range(count)]
@@ -20,4 +23,14 @@ def balanced(names: Sequence[str]) -> list[list[str]]:
     return orders if count % 2 == 0 or count == 1 else orders + [order[::-1] for order in orders]
 
 
-__all__ = ["balanced", "middle"]
+def slices(names: Sequence[Name], least: int, once: Callable[[Name], float]) -> dict[Name, list[float]]:
+    """Seconds of each name in `least` slices or more, in balanced orders; `once` takes one."""
+    found: dict[Name, list[float]] = {name: [] for name in names}
+    orders = balanced(names)
+    for order in orders * -(-least // len(orders)):
+        for name in order:
+            found[name].append(once(name))
+    return found
+
+
+__all__ = ["balanced", "middle", "slices"]
