@@ -15,11 +15,10 @@ class Orders(Values):
 
     def backwards(self) -> None:
         """A scan of one value that begins at the row's end."""
-        x = self.pick(lambda t: t.dtype != "i1" and bool(self.whole(t)))
-        if x is None:
+        row = self.row()
+        if row is None:
             return
-        dim = self.one(self.whole(x[1]))
-        n = max(1, self.length(dim))
+        x, dim, n = row
         if self.chance(0.5):
             text, bound = self.fit(x, lambda b: b * n)
             made, bound = f"wd.cumsum({text}, dim={dim}, reverse=True)", bound * n

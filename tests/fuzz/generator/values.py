@@ -276,12 +276,19 @@ class Values(State):
         else:  # an empty tile would give an infinity
             self.let(self.body, f"wd.{how}({x[0]}, dim={dim})", Type(dims, x[1].dtype, x[1].bound))
 
-    def scan(self) -> None:
+    def row(self) -> tuple[tuple[str, Type], str, int] | None:
+        """A value, a dimension that one wave has whole rows of, and its length; None where nothing in sight has one."""
         x = self.pick(lambda t: t.dtype != "i1" and bool(self.whole(t)))
         if x is None:
-            return
+            return None
         dim = self.one(self.whole(x[1]))
-        n = max(1, self.length(dim))
+        return x, dim, max(1, self.length(dim))
+
+    def scan(self) -> None:
+        row = self.row()
+        if row is None:
+            return
+        x, dim, n = row
         if self.chance(0.5):
             text, bound = self.fit(x, lambda b: b * n)
             self.let(self.body, f"wd.cumsum({text}, dim={dim})", Type(x[1].dims, x[1].dtype, bound * n))
