@@ -267,7 +267,7 @@ def tile_end(low: Lowering, n: Node, context: Context) -> Value:
     if plan is None:  # a part of a dimension: a symbol alone is one that a constraint or an array names
         raise ConstraintError(
             f"{n.op}: no array or value has the dimension {d}, so it has no tiles", n.loc,
-            hint=f"count from those of a dimension that has: wd.{n.op}({next(iter(n.attrs['dim'].free_symbols))})",
+            hint=f"count from those of a dimension that has: wd.{n.op}({min(n.attrs['dim'].free_symbols, key=str)})",
         )  # fmt: skip
     at: Any = low.base_at(context.iteration).get(d, 0)
     size = plan.tile
