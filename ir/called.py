@@ -16,6 +16,7 @@ from types import FrameType
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import is_ours, locate
+from wavedsl.ir.tracebacks import is_wrapper
 
 _DOORS = ("__call__", "compile", "bind", "evaluate", "emulate", "precompile")
 """Methods of kernels, tuned and compiled ones whose arguments are the kernel's, in its order."""
@@ -48,7 +49,7 @@ def _point_at_call(error: LaunchError, parameters: Sequence[str]) -> None:
     while frame is not None and is_ours(frame):
         if _starts(frame):
             return
-        door = frame.f_code.co_name
+        door = door if is_wrapper(frame) else frame.f_code.co_name
         frame = frame.f_back
     if frame is None or _starts(frame):
         return

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.source import here
+from wavedsl.ir.tracebacks import only_users_frames
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -35,13 +36,17 @@ def with_options(
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             try:
-                return function(*args, **kwargs)
-            except TypeError:
-                said = _refusal(called, function, args, kwargs, elsewhere or {}, example)
-                if said is None:  # of what it does, not of how it is called
-                    raise
-                message, hint = said
-                raise error(message, here(calls=False), hint) from None
+                try:
+                    return function(*args, **kwargs)
+                except TypeError:
+                    said = _refusal(called, function, args, kwargs, elsewhere or {}, example)
+                    if said is None:  # of what it does, not of how it is called
+                        raise
+                    message, hint = said
+                    raise error(message, here(calls=False), hint) from None
+            except Exception as raised:
+                only_users_frames(raised)
+                raise
 
         if not isinstance(made, type):
             return checked  # type: ignore[return-value]

@@ -46,6 +46,7 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     find what others have compiled of our sources, also where Python is told to write no bytecode beside them."""
     monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "wavedsl-cache"))
     monkeypatch.delenv("WAVEDSL_DEVICE", raising=False)
+    monkeypatch.setenv("WAVEDSL_TRACEBACK", "full")  # a test that fails shows where
     for name, value in bytecode(tmp_path_factory).items():
         monkeypatch.setenv(name, value)
 

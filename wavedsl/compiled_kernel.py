@@ -23,6 +23,7 @@ from wavedsl.ir.kernel.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
+from wavedsl.ir.tracebacks import filtered
 from wavedsl.targets import get_target
 
 if TYPE_CHECKING:
@@ -68,12 +69,14 @@ class CompiledKernel:
         kernel that was loaded."""
         return None if self.kernel_ir is None else self.kernel_ir.notes.get("decisions")
 
+    @filtered
     def binary(self) -> bytes:
         """The text assembled: a cubin or an hsaco. Raises ToolchainError where no assembler is at hand."""
         from wavedsl.runtime import binaries
 
         return binaries.binary(self.asm, self.target, self.name)
 
+    @filtered
     def emulate(self, *args: Any, checks: Any = True, **kwargs: Any) -> Any:
         """Run the text on the emulator, arrays in place; the report. Raises EmulationError for findings
         (`checks=True`)."""
@@ -81,6 +84,7 @@ class CompiledKernel:
 
         return emulate(self, self._arguments(args, kwargs), checks=checks)
 
+    @filtered
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch. Raises LaunchError if shapes or strides differ from what the text was compiled for."""
         from wavedsl.runtime import devices
@@ -111,6 +115,7 @@ class CompiledKernel:
             )
         return [values[n] for n in names]
 
+    @filtered
     def save(self, path: str | Path) -> None:
         """Write the text and what a launch needs as one JSON file, to be read by `wd.load`. LaunchError where it cannot
         be written."""
@@ -123,6 +128,7 @@ class CompiledKernel:
             said = f"save: {path}: {error.strerror or error}"
             raise LaunchError(said, here(calls=False), "a file in a folder that exists") from error
 
+    @filtered
     def c_header(self, prefix: str | None = None) -> str:
         """C (and C++) text with the binary, a struct of the arguments, and functions that launch: for programs without
         Python. Names begin with `prefix` (default: the kernel's name). Raises LaunchError for a kernel that prints or
@@ -239,6 +245,7 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     )
 
 
+@filtered
 def load(path: str | Path) -> CompiledKernel:
     """A kernel written by `CompiledKernel.save`. Raises LaunchError when the file is not one."""
     import json

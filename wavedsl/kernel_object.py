@@ -24,6 +24,7 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.options import with_options
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
+from wavedsl.ir.tracebacks import filtered, only_users_frames
 from wavedsl.outside import Snapshot
 from wavedsl.schedule import ELSEWHERE, Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
@@ -270,6 +271,7 @@ class Kernel:
                     found.update(dict.fromkeys(sorted(expr.free_symbols, key=str)))
         return list(found)
 
+    @filtered
     def evaluate(self, *args: Any, subs: Mapping[Any, Any] | None = None, float64: bool = False, **kwargs: Any) -> None:
         """Runs the graph evaluator on NumPy arrays in place: what the kernel means, without a target.
 
@@ -283,6 +285,7 @@ class Kernel:
             bound = self.binding(arguments, subs, dynamic=(), float64=float64)
             evaluate(self.trace(subs), arguments, bound.dims, float64=float64)
 
+    @filtered
     def compile(
         self,
         *args: Any,
@@ -327,6 +330,7 @@ class Kernel:
                 parts.append(_bucket_text(dim, extent, self.buckets.get(dim)))
         return " ".join(parts) or "any"
 
+    @filtered
     def precompile(
         self,
         *args: Any,
@@ -360,6 +364,7 @@ class Kernel:
 
         return compile_cached(self, arguments, target, why, asked)
 
+    @filtered
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """An object whose call launches again on these arguments with nothing left to decide."""
         from wavedsl.runtime.launch import bind_kernel
@@ -379,15 +384,19 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Compiles for the arguments' shapes, strides, dtypes and device if it must, and launches."""
-        if kwargs or len(args) != self._arity:
-            args = self.in_order(args, kwargs)
-        if self.unchanged is not None and not self.unchanged():
-            self.refresh()
-        ways = self.ways
-        if not ways.last(*args) and not ways.other(args):
-            from wavedsl.runtime.launch import launch_kernel
+        try:
+            if kwargs or len(args) != self._arity:
+                args = self.in_order(args, kwargs)
+            if self.unchanged is not None and not self.unchanged():
+                self.refresh()
+            ways = self.ways
+            if not ways.last(*args) and not ways.other(args):
+                from wavedsl.runtime.launch import launch_kernel
 
-            launch_kernel(self, self.bind_arguments(args, {}))
+                launch_kernel(self, self.bind_arguments(args, {}))
+        except Exception as error:
+            only_users_frames(error)
+            raise
 
     def in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the parameters, found quickly where all are given."""

@@ -75,7 +75,7 @@ def test_import_loads_the_language_only(fresh: Callable[..., Any]) -> None:
     assert under(modules, "wavedsl.codegen", "wavedsl.runtime", "wavedsl.compiler", *PACKAGES) == []
     allowed = {
         "cache_hints", "called", "constraints", "dtypes", "errors", "graph", "loc", "mma_type", "ops", "options",
-        "quick_dataclass", "same_values", "source", "symbols", "walks",
+        "quick_dataclass", "same_values", "source", "symbols", "tracebacks", "walks",
     }  # fmt: skip
     loaded = {m.rpartition(".")[2] for m in under(modules, "wavedsl.ir") if m != "wavedsl.ir"}
     assert loaded <= allowed | {"dataflow"}

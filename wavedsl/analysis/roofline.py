@@ -37,6 +37,7 @@ from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
+from wavedsl.ir.tracebacks import filtered
 
 if TYPE_CHECKING:
     from wavedsl.analysis.played import Played
@@ -258,6 +259,7 @@ def balance_points(product: Product, target: Target) -> dict[str, float]:
     return found | {f"{d} vector": product.balance(d, "vector", target) for d in sorted(product.vector)}
 
 
+@filtered
 def analyze(
     kernel: Any,
     *args: Any,

@@ -43,6 +43,7 @@ from wavedsl.strategies.plan import (
     problem,
     warpgroup_strategy,
     waves_of,
+    with_gemm_options,
 )
 from wavedsl.strategies.rooms import has_room
 from wavedsl.targets import get_target
@@ -59,6 +60,7 @@ MOST_WAVES = 8
 """Waves of a workgroup: more leave a lane of NVIDIA's too few registers for products by multiply-adds."""
 
 
+@with_gemm_options
 def gemm_choices(
     a: Any,
     b: Any,

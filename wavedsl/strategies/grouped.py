@@ -40,6 +40,7 @@ from wavedsl.strategies.plan import (
     multiplied_by_units,
     operands_dtype,
     waves_of,
+    with_gemm_options,
 )  # fmt: skip
 from wavedsl.strategies.rooms import filled
 from wavedsl.targets import get_target
@@ -57,6 +58,7 @@ STAGES = 4
 """Stages at least, where shared memory holds them; more where the chip needs more in flight (`caching.depth`)."""
 
 
+@with_gemm_options
 def grouped_matmul(
     a: Any,
     b: Any,
@@ -78,6 +80,7 @@ def grouped_matmul(
     return plan
 
 
+@with_gemm_options
 def plan_grouped(
     a: Any,
     b: Any,

@@ -20,6 +20,7 @@ from wavedsl.binding import dtype_name
 from wavedsl.ir.dataflow.ops import ACCUMULATORS, PRECISIONS
 from wavedsl.ir.dtypes import ALL, DType, f32, tf32
 from wavedsl.ir.errors import ConstraintError, LaunchError
+from wavedsl.ir.options import Made, with_options
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
@@ -94,6 +95,23 @@ class Plan:
             launch.kernel(*launch.arguments)
 
 
+ELSEWHERE = {
+    "trans_b": "transpose_b", "transb": "transpose_b", "b_transposed": "transpose_b", "out": "c", "output": "c",
+    "algorithm": "strategy", "split_k": 'strategy="split_k"', "stream_k": 'strategy="stream_k"',
+    "allow_tf32": 'precision="tf32"', "input_precision": "precision", "math_mode": "precision",
+    "trans_a": "a view: a.T, of any strides", "transpose_a": "a view: a.T, of any strides",
+    "transa": "a view: a.T, of any strides", "bias": "a kernel of its own, with the bias in its epilogue",
+    "target": "product", "device": "a product runs where its arrays lie",
+}  # fmt: skip
+"""What BLAS, torch and others call an option of a product → what it is here."""
+
+
+def with_gemm_options(function: Made) -> Made:
+    """A decorator that says the right option of a product where there is none of a name."""
+    return with_options(ELSEWHERE, f"wd.strategies.{function.__name__}")(function)
+
+
+@with_gemm_options
 def matmul(
     a: Any,
     b: Any,
@@ -123,6 +141,7 @@ def matmul(
     return plan
 
 
+@with_gemm_options
 def plan_gemm(
     a: Any,
     b: Any,
@@ -139,7 +158,8 @@ def plan_gemm(
     """The launches of `matmul`, with its arguments and errors; with `choice`, which has a strategy of its own, as that
     says."""
     if strategy not in GEMM_STRATEGIES:
-        raise ConstraintError(f"unknown strategy {strategy!r}", hint=f"one of {', '.join(GEMM_STRATEGIES)}")
+        known = ", ".join(GEMM_STRATEGIES)
+        raise ConstraintError(f"unknown strategy {strategy!r}", here(calls=False), f"one of {known}")
     form, (m, n, k) = problem(a, b, c, beta, transpose_b, precision)
     if form.sums.bits == 64:  # multiplications of f64 wait for other waves' matrix instructions on the same pipe
         form = replace(form, scaled=alpha != 1)

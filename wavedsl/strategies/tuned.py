@@ -25,7 +25,7 @@ from wavedsl.runtime.arrays import describe
 from wavedsl.runtime.devices import Device
 from wavedsl.runtime.launch import device_of
 from wavedsl.strategies.choices import MOST, gemm_choices
-from wavedsl.strategies.plan import Choice, Plan, chip_of, plan_gemm, problem
+from wavedsl.strategies.plan import Choice, Plan, chip_of, plan_gemm, problem, with_gemm_options
 from wavedsl.strategies.rooms import copied, difference, not_a_number, put
 from wavedsl.strategies.warpgroups import BETWEEN
 
@@ -60,6 +60,7 @@ class Tuned:
         return "\n".join([f"{len(lines)} choices, {how}", *lines])
 
 
+@with_gemm_options
 def tune_gemm(
     a: Any,
     b: Any,
@@ -111,6 +112,7 @@ def tune_gemm(
     return Tuned(plan, trials, measured)
 
 
+@with_gemm_options
 def tuned_matmul(
     a: Any,
     b: Any,

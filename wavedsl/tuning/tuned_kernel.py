@@ -12,6 +12,7 @@ from wavedsl.binding import check_subs
 from wavedsl.ir.called import Passing
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
+from wavedsl.ir.tracebacks import filtered, only_users_frames
 from wavedsl.kernel_object import Kernel
 from wavedsl.outside import Snapshot
 from wavedsl.tracer.annotations import suggest
@@ -21,7 +22,7 @@ from wavedsl.tuning.options import check_options
 from wavedsl.tuning.outcome import TuningResult
 from wavedsl.tuning.pins import pinned_in
 from wavedsl.tuning.results import ResultsFile, beside
-from wavedsl.tuning.tuner import tune, tuned_extents
+from wavedsl.tuning.tuner import DEFAULTS, tune, tuned_extents
 from wavedsl.unlaunched import UNLAUNCHED
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class TunedKernel:
         options: Mapping[str, Any],
     ):
         self.kernel = kernel
-        known = set(tune.__kwdefaults__ or {}) - {"subs", "space", "reference", "results"}
+        known = set(DEFAULTS) - {"subs", "space", "reference", "results"}
         strange = [name for name in options if name not in known]
         if strange:
             known |= {"space", "on_miss", "results", "reference"}
@@ -119,6 +120,7 @@ class TunedKernel:
         """The kernel's parameters, as declared."""
         return self.kernel.parameters
 
+    @filtered
     def tune(self, *args: Any, **options: Any) -> TuningResult:
         """`wavedsl.tuning.tune` with the decorator's options; `options` go over them."""
         merged = {
@@ -134,6 +136,7 @@ class TunedKernel:
             self._dispatch.forget()
         return result
 
+    @filtered
     def choice(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Candidate:
@@ -184,6 +187,7 @@ class TunedKernel:
             raise LaunchError(f"{name}: {result.message}", self.kernel.loc, hint="see its results file for the reasons")
         return found
 
+    @filtered
     def for_arguments(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Kernel:
@@ -205,13 +209,17 @@ class TunedKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch with the tuned choice for the arguments' bucket."""
-        if kwargs or len(args) != self._arity:
-            args = self.kernel.in_order(args, kwargs)
-        if self._unchanged is not None and not self._unchanged():
-            self._refresh()
-        ways = self._ways
-        if not ways.last(*args) and not ways.other(args):
-            self._launch(self.kernel.bind_arguments(args, {}))
+        try:
+            if kwargs or len(args) != self._arity:
+                args = self.kernel.in_order(args, kwargs)
+            if self._unchanged is not None and not self._unchanged():
+                self._refresh()
+            ways = self._ways
+            if not ways.last(*args) and not ways.other(args):
+                self._launch(self.kernel.bind_arguments(args, {}))
+        except Exception as error:
+            only_users_frames(error)
+            raise
 
     def _launch(self, arguments: dict[str, Any]) -> None:
         """Look the choice up, launch, and remember both."""
@@ -234,11 +242,13 @@ class TunedKernel:
             self._dispatch = self._outside = self._unchanged = None
             self._ways = UNLAUNCHED
 
+    @filtered
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""
         arguments = self.kernel.bind_arguments(args, kwargs)
         return self._for_call(arguments).bind(**arguments)
 
+    @filtered
     def compile(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Any:
@@ -247,6 +257,7 @@ class TunedKernel:
         chosen = self.for_arguments(*args, target=target, subs=subs, **kwargs)
         return chosen.compile(*args, target=target, subs=subs, **dynamic, **kwargs)
 
+    @filtered
     def precompile(
         self,
         *args: Any,

@@ -12,6 +12,7 @@ interrupted, so that another goes on where it stopped.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
+from wavedsl.ir.tracebacks import filtered
 from wavedsl.tuning.candidates import (
     Candidate,
     Estimate,
@@ -77,6 +79,7 @@ class Steps:
     measure: Callable[[Task], Outcome] = count_clocks
 
 
+@filtered
 def tune(
     kernel: Any,
     *args: Any,
@@ -122,8 +125,7 @@ def tune(
         "steps": steps,
     }  # fmt: skip
     if hasattr(kernel, "tune"):  # a TunedKernel: over its own options go those that are not the defaults
-        defaults: Any = tune.__kwdefaults__
-        return kernel.tune(*args, **{k: v for k, v in given.items() if v is not defaults[k]}, **kwargs)
+        return kernel.tune(*args, **{k: v for k, v in given.items() if v is not DEFAULTS[k]}, **kwargs)
     if not hasattr(kernel, "bind_arguments"):
         raise TraceError(f"tune takes a kernel, not {kernel!r}", hint="a function under @wd.wave(…)")
     check_options(given)
@@ -144,6 +146,10 @@ def tune(
         run.progress.close()
         run.save(force=True)
     return run.finish()
+
+
+DEFAULTS: Mapping[str, Any] = inspect.unwrap(tune).__kwdefaults__ or {}
+"""Of the options of `tune`, by name."""
 
 
 class _Run:
