@@ -11,12 +11,51 @@ Two facts are derived of an expression over runs of w: it stays (`_stays`), or i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
+from wavedsl.ir.dataflow.graph import Graph, Node
+from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
+from wavedsl.ir.symbols import dim_name
 
 MOST = 16
 """Elements of an array in the longest run that is looked for: 16 bytes of the smallest dtype."""
+
+
+def resolved(graph: Graph, n: Node) -> ResolvedMapping:
+    """A node's mapping; an atomic without one goes to its own coordinates. In coordinates a dimension of the value such
+    as `K / 32` is a symbol of that name: it counts by itself, whatever K is.
+    """
+    found: ResolvedMapping | None = n.attrs.get("mapping")
+    if found is None:
+        dims = graph.argument(n.attrs["memory"]).dims
+        found = ResolvedMapping(tuple(d for d in dims if d not in graph.index_dims), tuple(dims))
+    derived = {d: sympy.Symbol(dim_name(d), integer=True, nonnegative=True) for d in found.dims if not d.is_Symbol}
+    if not derived:
+        return found
+    return replace(found, coords=tuple(c if isinstance(c, int) else c.xreplace(derived) for c in found.coords))
+
+
+def counted_along(n: Node, coords: Sequence[Any], c: int, dims: Sequence[str]) -> list[Any]:
+    """Symbols of a value's dimensions `dims` along which runs of coordinate c are looked for: what traced coordinates
+    depend on differs from element to element."""
+    if isinstance(coords[c], int):
+        return []
+    traced = [x for coord in coords if isinstance(coord, int) for x in n.inputs[coord].dims]
+    found = sorted(coords[c].free_symbols, key=dim_name)
+    return [d for d in found if dim_name(d) in dims and d not in traced]
+
+
+def unit_dim(graph: Graph, n: Node, group: int, dims: Sequence[str]) -> str | None:
+    """The dimension of a value along which `group` neighbours are a unit of the packed array that a mapping leads to:
+    its last coordinate counts there, from a multiple of `group` on. None where elements come one by one."""
+    coords = resolved(graph, n).coords
+    c = len(coords) - 1
+    others = [x for x in coords[:c] if not isinstance(x, int)]
+    along = counted_along(n, coords, c, dims)
+    return next((dim_name(d) for d in along if run_length(coords[c], others, d) >= group), None)
 
 
 def run_length(contiguous: Any, others: list[Any], along: Any, repeats: int = 1) -> int:
@@ -87,4 +126,4 @@ def _multiple(e: Any, w: int) -> bool:
     return False
 
 
-__all__ = ["longest_run", "run_length"]
+__all__ = ["counted_along", "longest_run", "resolved", "run_length", "unit_dim"]

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from wavedsl.ir.addresses.mapped_runs import unit_dim
 from wavedsl.ir.addresses.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.spread_products import Spread
@@ -348,18 +349,24 @@ def _settle_packed(
 ) -> None:  # fmt: skip
     """Reads and writes of packed arrays move whole units: a value that lies otherwise is converted at its use."""
     for n in nodes.values():
-        packed = n.op in ("read", "write") and is_tile(graph, n) and graph.argument(n.attrs["memory"]).dtype.packed
-        if not packed:
+        if n.op not in ("read", "write") or not graph.argument(n.attrs["memory"]).dtype.packed:
             continue
         argument = graph.argument(n.attrs["memory"])
         group = unit_elements(argument.dtype)
-        dims = list(view_dims(graph, n))
         value = n if n.op == "read" else n.inputs[0]
         own = classes.find(value.id)
+        tile = is_tile(graph, n)
+        if tile:
+            dims = list(view_dims(graph, n))
+        else:
+            along_units = unit_dim(graph, n, group, [dim_name(d) for d in value.dims])
+            dims = sorted(value.dims, key=lambda d: dim_name(d) == along_units)
+            if along_units is None:
+                continue
         order = [d for d in dims if d in value.dims]
         if not order:
             continue
-        inner = str(dims[-1])
+        inner = dim_name(dims[-1])
 
         def fits(layout: Layout, staged: bool, inner: str = inner, dtype: DType = argument.dtype) -> bool:
             if unit_layout(layout, inner, unit_elements(dtype)) is not None:
@@ -378,7 +385,7 @@ def _settle_packed(
                 out.demands[n.id, 0] = coalesced(order, waves, bits, target, least=group)
             continue
         space = graph.subs.get(argument.address_space, argument.address_space)
-        staged = space is not AddressSpace.GLOBAL and transposable
+        staged = space is not AddressSpace.GLOBAL and transposable and tile
         uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
         users = [u for u, _ in uses if isinstance(u.type, ValueType) and set(u.dims) == set(n.dims)]
         lie = [chosen[classes.find(u.id)] for u in users if classes.find(u.id) in chosen]

@@ -11,7 +11,7 @@ loaded keeps the array's order, and elements are taken from it where they are co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import Any, NamedTuple
@@ -27,16 +27,26 @@ from wavedsl.ir.addresses.access import (
     whole_buffer,
 )
 from wavedsl.ir.addresses.lower_index import IndexLowering
-from wavedsl.ir.addresses.mapped_runs import longest_run, run_length
+from wavedsl.ir.addresses.mapped_runs import counted_along, longest_run, resolved, run_length, unit_dim
+from wavedsl.ir.addresses.packed_view import (
+    PackedView,
+    quotient,
+    unit_bytes,
+    unit_elements,
+    unit_fragment,
+    unit_info,
+    unit_layout,
+    unit_plans,
+)
 from wavedsl.ir.addresses.run_time_strides import wide_stride
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.derived_layout import project_to
-from wavedsl.ir.kernel.kernel_ir import I32, I64, Value
+from wavedsl.ir.kernel.kernel_ir import B32, I32, I64, Value
 from wavedsl.ir.layouts.bits import number_of
-from wavedsl.ir.layouts.fragment import Fragment, per_register
+from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lower.lowering import Lowering
@@ -45,18 +55,49 @@ from wavedsl.ir.symbols import dim_name, free_names
 
 
 def mapping_of(low: Lowering, n: Node) -> ResolvedMapping:
-    """The node's mapping; an atomic without one goes to its own coordinates. In coordinates a dimension of the value
-    such as `K / 32` is a symbol of that name: it counts by itself, whatever K is.
-    """
-    found: ResolvedMapping | None = n.attrs.get("mapping")
-    if found is None:
-        dims = low.graph.argument(n.attrs["memory"]).dims
-        found = ResolvedMapping(tuple(d for d in dims if d not in low.graph.index_dims), tuple(dims))
-    derived = {d: sympy.Symbol(dim_name(d), integer=True, nonnegative=True) for d in found.dims if not d.is_Symbol}
-    if not derived:
-        return found
-    return replace(found, coords=tuple(c if isinstance(c, int) else c.xreplace(derived) for c in found.coords))
+    """The node's mapping, as `resolved`."""
+    return resolved(low.graph, n)
 
+
+def mapped_units(low: Lowering, n: Node, layout: Layout) -> PackedView | None:
+    """How a gather or scatter moves whole units of a packed array where its value has this layout; None where its
+    elements come one by one, or may end inside a unit."""
+    info = low.arrays[n.attrs["memory"]]
+    group, last = unit_elements(info.dtype), len(info.dims) - 1
+    along = unit_dim(low.graph, n, group, layout.dims)
+    view = None if along is None else unit_layout(layout, along, group)
+    if along is None or view is None:
+        return None
+    plan = low.plans[along]
+    ends = info.extent_multiple(last), 0 if info.names[last] == along else _multiple(low, along)
+    if any(size % group for size in (*ends, plan.tile, plan.wave)):
+        return None
+    units = unit_info(info, group)
+    units = replace(units, dims=tuple(_symbol(along) if i == last else d for i, d in enumerate(info.dims)))
+    return PackedView(units, view, unit_plans(low.plans, along, group), along, group)
+
+
+def _symbol(dim: str) -> Any:
+    return sympy.Symbol(dim, integer=True, nonnegative=True)
+
+
+def halves(low: Lowering, n: Node, bytes: Sequence[Value], context: Context) -> Fragment:
+    """The value of such a read from its bytes, one per element."""
+    b, layout = low.b, low.layout(n)
+    access = MappedAccess(low, n, layout, context, store=False)
+    last = len(access.info.dims) - 1
+    elements = []
+    for e, byte in enumerate(bytes):
+        where, _ = access.coordinate(last, e)
+        shift = b.shl(b.and_(where, 1), 2)
+        elements.append(b.and_(b.lshr(b.bitcast(byte, I32), shift), 0xF))
+    words = []
+    for first in range(0, len(elements), 8):
+        word = elements[first]
+        for i, x in enumerate(elements[first + 1 : first + 8], 1):
+            word = b.or_(word, b.shl(x, 4 * i))
+        words.append(b.bitcast(word, B32))
+    return from_words(b, layout, n.dtype, words)
 
 class Groups(NamedTuple):
     """`width`: elements of the array per access. `groups`: the elements of the value behind each access, of which
@@ -69,8 +110,26 @@ class Groups(NamedTuple):
 
 def mapped_groups(low: Lowering, n: Node, layout: Layout, store: bool) -> Groups:
     """Which accesses there are; those of stores and atomics do not repeat."""
+    if low.arrays[n.attrs["memory"]].dtype.packed:
+        unit = mapped_units(low, n, layout)
+        if unit is None:
+            return Groups(1, element_groups(layout, ()), 1)
+        width, bits = _units_of_vector(low, n, unit)
+        return Groups(width, element_groups(unit.layout, bits), 1)
     width, bits, repeats = _vector(low, n, layout, store)
     return Groups(width // repeats, element_groups(layout, bits), repeats)
+
+
+def _units_of_vector(low: Lowering, n: Node, unit: PackedView) -> tuple[int, tuple[int, ...]]:
+    """(units per access, the element bits of their layout that it covers)."""
+    coords, c = mapping_of(low, n).coords, len(unit.info.dims) - 1
+    others = [x for x in coords[:c] if not isinstance(x, int)]
+    width, bits = vector_elements(unit.info, unit.layout, unit.plans)
+    if dim_name(coords[c]) != low.arrays[n.attrs["memory"]].names[c]:  # as in `_vector`
+        longest = run_length(coords[c], others, unit.info.dims[c]) // unit.group
+        width = gcd(width, unit.info.extent_multiple(c), longest, _multiple(low, unit.dim) // unit.group)
+        width &= -width
+    return width, bits[: width.bit_length() - 1]
 
 
 def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, tuple[int, ...], int]:
@@ -78,15 +137,13 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     mapping = mapping_of(low, n)
     info = low.arrays[n.attrs["memory"]]
     c = info.contiguous()
-    if c is None or isinstance(mapping.coords[c], int):
+    if c is None:
         return 1, (), 1
     coords = mapping.coords
-    traced = [x for coord in coords if isinstance(coord, int) for x in n.inputs[coord].dims]
     others = [x for i, x in enumerate(coords) if i != c and not isinstance(x, int)]
     runs = {
         d: (run_length(coords[c], others, d), 1) if store else longest_run(coords[c], others, d)
-        for d in sorted(coords[c].free_symbols, key=dim_name)
-        if dim_name(d) in layout.dims and d not in traced
+        for d in counted_along(n, coords, c, layout.dims)
     }
     along = max(runs, key=lambda d: runs[d][0], default=None)
     if along is None or runs[along][0] == 1:
@@ -120,12 +177,17 @@ class MappedAccess:
         b = self.b = low.b
         self.low, self.layout = low, layout
         self.info, extents, strides = low.array(n.attrs["memory"])
-        _check_type(self.info, n)
+        if self.info.dtype.packed:
+            _check_packed(low, n, layout, self.info)
         self.far = self.info.far
         self.mapping = mapping_of(low, n)
         self.extents, self.strides = extents, strides
         if self.far:
             self.strides = [wide_stride(b, self.info, i) for i in range(len(strides))]
+        self.packed = unit_elements(self.info.dtype) if self.info.dtype.packed else 0
+        """Elements of a unit of a packed array; 0: of none."""
+        if self.packed:
+            self.strides[-1] = unit_bytes(self.info.dtype)
         self._buffer = None if self.far else whole_buffer(b, self.info, extents)
         self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
         spread = low.inference.spread.get(n.id)
@@ -201,6 +263,8 @@ class MappedAccess:
         for i, stride in enumerate(self.strides):
             where, inside = self.coordinate(i, element)
             mask = b.pand(mask, inside)
+            if self.packed and i == len(self.strides) - 1:
+                where = quotient(b, where, self.packed)
             if not self.far:
                 terms.append(b.mul(where, stride))
                 continue
@@ -269,9 +333,19 @@ class _Resolved(dict[str, Any]):
         return found.low.extent(found.dim) if isinstance(found, _Late) else found
 
 
-def _check_type(info: ArrayInfo, n: Node) -> None:
-    if info.dtype.bits < 8:
-        raise CompileError(f"{n.op} of {info.dtype} through an IndexMapping", n.loc, "use a dtype of whole bytes")
+def _check_packed(low: Lowering, n: Node, layout: Layout, info: ArrayInfo) -> None:
+    """Raise CompileError for what would change a part of a byte, or take an element of 6 bits by itself."""
+    if n.op not in ("read", "write"):
+        raise CompileError(f"{n.op} of packed {info.dtype}", n.loc, "use a dtype of whole bytes")
+    if mapped_units(low, n, layout) is not None or (n.op == "read" and info.dtype.bits == 4):
+        return
+    group, dim = unit_elements(info.dtype), info.names[-1]
+    raise CompileError(
+        f"{n.op} of {info.dtype} through an IndexMapping that takes single elements along {dim}",
+        n.loc,
+        f"{group} {info.dtype} are moved together: let a dimension of the value with a multiple of {group} elements "
+        f"count along {dim}",
+    )
 
 
 def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> None:
@@ -280,9 +354,14 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
     width, groups, _ = mapped_groups(low, n, value.layout, True)
     access = MappedAccess(low, n, value.layout, context, store=True)
     guard = one_writer(low, value.layout.dims)
+    size, first = access.info.elsize, 1
+    unit = mapped_units(low, n, value.layout) if access.packed else None
+    if unit is not None:
+        value = unit_fragment(b, unit, value)
+        size, first = unit.info.elsize, unit.group
+    size *= width
     words = value.words(b)
     per = per_register(value.dtype)
-    size = width * access.info.elsize
     for group in groups:
         high = False
         if size >= 4:
@@ -292,7 +371,7 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
             packed = b.vec(*data) if len(data) > 1 else data[0]
         else:
             packed, high = sub_word(b, value, group)
-        access.store(group[0], packed, size, guard, high, n.attrs.get("cache"))
+        access.store(group[0] * first, packed, size, guard, high, n.attrs.get("cache"))
 
 
 def index_demand(layout: Layout, index: Node) -> Layout:

@@ -181,7 +181,7 @@ class Lowering:
         """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
         self.late_sums: set[int] = set()
         """Products whose waves' shares are added behind their loop."""
-        self._units: dict[int, PackedView] = {}
+        self._units: dict[int, PackedView | None] = {}
         self.placing = only_placing(graph)
         """Ids of nodes that only say where tiles lie: they have no steps."""
         self._user_table: dict[int, list[Node]] | None = None
@@ -370,6 +370,8 @@ class Lowering:
         if n.id in self.placing:
             return ()
         if n.op == "read":
+            if self.one_by_one(n):
+                return (("v", n.id),)
             kind = "w" if self.joined(n) else "f"
             return tuple((kind, n.id, g) for g in range(len(self.read_groups(n))))
         if n.op in PRODUCTS and not self.inference.mmas[n.id].atom.asynchronous:
@@ -408,12 +410,22 @@ class Lowering:
 
     def units(self, n: Node) -> PackedView | None:
         """How a read of a packed array sees it; None for every other read."""
-        if not self.arrays[n.attrs["memory"]].dtype.packed or not is_tile(self.graph, n):
+        if not self.arrays[n.attrs["memory"]].dtype.packed:
             return None
-        found = self._units.get(n.id)
-        if found is None:
-            found = self._units[n.id] = self.units_for(n, self.layout(n))
-        return found
+        if n.id not in self._units:
+            if is_tile(self.graph, n):
+                self._units[n.id] = self.units_for(n, self.layout(n))
+            else:
+                from wavedsl.ir.lower.lower_mapped import mapped_units
+
+                self._units[n.id] = mapped_units(self, n, self.layout(n))
+        return self._units[n.id]
+
+    def one_by_one(self, n: Node) -> bool:
+        """Whether a gather from a packed array loads a byte per element, of which it takes the half that its
+        coordinate says."""
+        mapped = n.attrs.get("mapping") is not None and not is_tile(self.graph, n)
+        return mapped and self.arrays[n.attrs["memory"]].dtype.packed and self.units(n) is None
 
     def fetched_view(self, n: Node) -> tuple[ArrayInfo, Layout, Partition]:
         """A read whose tile bulk copies bring for lanes: its array, layout and partition, counted in units where the

@@ -174,12 +174,13 @@ def touch_straight(low: Lowering, n: Node, context: Context, bytes: float) -> fl
 def mapped_steps(low: Lowering, n: Node) -> list[Step]:
     """A gather, one step per vector. Indices that the loop computes keep it among what is computed; other gathers may
     run ahead like any load."""
-    from wavedsl.ir.lower.lower_mapped import MappedAccess, mapped_groups
+    from wavedsl.ir.lower.lower_mapped import MappedAccess, halves, mapped_groups
 
     b, layout = low.b, low.layout(n)
     info = low.arrays[n.attrs["memory"]]
     width, groups, _ = mapped_groups(low, n, layout, False)
-    size = width * info.elsize
+    unit = low.units(n)
+    size, first = (width * info.elsize, 1) if unit is None else (width * unit.info.elsize, unit.group)
     resources, latency = low.memory_cost("load.global", size)
     uses = tuple(dict.fromkeys(k for x in n.inputs for k in low.keys(x)))
     kind = "compute" if any(low.region_of(x) is low.region_of(n) for x in n.inputs) else "gload"
@@ -196,10 +197,23 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
             if access is None:
                 accesses.clear()
                 access = accesses[at] = MappedAccess(low, n, layout, context, store=False)
-            context.env["f", n.id, g] = access.load(group[0], size, context.guard, n.attrs.get("cache"))
+            context.env["f", n.id, g] = access.load(group[0] * first, size, context.guard, n.attrs.get("cache"))
 
         step = Step(f"gather {info.name}.{g}", kind, resources, latency, uses, (("f", n.id, g),), load, "", n.loc)
         step.words = max(1, size // 4)
         step.array = info.name
         steps.append(step)
+    if low.one_by_one(n):
+        keys = tuple(("f", n.id, g) for g in range(len(groups)))
+
+        def take(context: Context) -> None:
+            context.env["v", n.id] = halves(low, n, [context.env[k] for k in keys], context)
+
+        resources, latency = low.valu_cost(low.issue_clocks() * HALF * len(groups))
+        uses = tuple(dict.fromkeys((*uses, *keys)))
+        steps.append(Step(f"halves {info.name}", "compute", resources, latency, uses, (("v", n.id),), take, "", n.loc))
     return steps
+
+
+HALF = 3
+"""Vector instructions that take a 4-bit element out of its byte and put it into its word."""

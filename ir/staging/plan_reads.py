@@ -412,6 +412,8 @@ def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:
     asked = space is AddressSpace.SHARED
     if space is AddressSpace.GLOBAL or not (asked or contraction_fed(low, n) is not None):
         return None
+    if low.arrays[n.attrs["memory"]].dtype.packed:
+        return None
     bulk = low.strategy is not None and low.strategy.bulk
     if bulk or any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
         return None
