@@ -73,7 +73,7 @@ def _can_be_late(low: Lowering, n: Node) -> bool:
     region = low.region_of(n)
     if not low.computes_late(region) or n.id in low.staged or n.id in low.ring_of:
         return False
-    if not n.dims or low.units(n) is not None:
+    if not n.dims or low.arrays[n.attrs["memory"]].dtype.packed:
         return False
     if region is low.graph.region and not low.streams and not is_tile(low.graph, n):
         return False

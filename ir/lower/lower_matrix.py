@@ -267,7 +267,7 @@ def register_keys(low: Lowering, n: Node, layout: Layout) -> list[tuple[Key, ...
     unit = low.units(n) if n.op == "read" else None
     if unit is not None:
         return unit_keys(low, n, unit)
-    if n.op == "read":
+    if n.op == "read" and not low.one_by_one(n):
         groups = low.read_groups(n)
         out: list[tuple[Key, ...]] = [()] * count
         for g, key in zip(groups, keys):
@@ -298,7 +298,7 @@ def operand_words(low: Lowering, n: Node, env: Env, layout: Layout, regs: Sequen
     unit = low.units(n) if n.op == "read" else None
     if unit is not None:
         return low.unit_words(n, unit, env, regs)
-    if n.op == "read":
+    if n.op == "read" and not low.one_by_one(n):
         per = max(1, 32 // n.dtype.bits)
         keys, table = low.keys(n), low.homes(n)
         count = layout.elements_per_lane

@@ -115,6 +115,43 @@ def test_in_a_loop_with_a_product(single: bool, target: str, oracle: Callable[[s
 
 
 @pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("single", [False, True])
+def test_multiplied_as_they_are(single: bool, target: str, oracle: Callable[[str], str]) -> None:
+    """Operands of integer products, and of gfx950's scaled ones, whose registers hold packed elements."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(T, BT, 0), wd.WorkgroupConstraint(N, BD, 1), wd.TilingConstraint(K, 64)],
+        subs={BT: 32, BD: 32},
+    )
+    def product(
+        a: wd.Memory[T, K, wd.i4], w: wd.Memory[V, S, wd.i4], row: wd.Memory[N, wd.i32], column: wd.Memory[K, wd.i32],
+        y: wd.Memory[T, N, wd.i32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[T, N, wd.i32](0)])
+        def loop(acc):
+            at = {V: wd.read(row), S: wd.read(column) if single else K}
+            return wd.mma(wd.read(a), wd.read(w, mapping=wd.IndexMapping((N, K), at)), acc)
+
+        wd.write(loop, y)
+
+    row, column = places(48, ROWS), rng.permutation(128).astype(np.int32)
+    given = [table(wd.i4, 40, 128), table(wd.i4, ROWS, 128), row, column, np.zeros((40, 48), np.int32)]
+    agree(product, given, target, oracle)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_few_columns_of_wide_tiles(target: str) -> None:
+    """Results are stored late there, element by element: what was loaded then was taken for the elements themselves."""
+
+    @wd.wave([wd.WorkgroupConstraint(T, 16, 0), wd.WorkgroupConstraint(S, 132, 1)])
+    def lookup(w: wd.Memory[T, D, wd.u4], y: wd.Memory[T, S, wd.i32]):
+        found = wd.read(w, mapping=wd.IndexMapping((T, S), {D: S + 1}))
+        wd.write(wd.cast(found, wd.i32), y)
+
+    agree(lookup, [table(wd.u4, 9, 4), np.zeros((9, 2), np.int32)], target)
+
+
+@pytest.mark.parametrize("target", CHIPS)
 @pytest.mark.parametrize("dtype", [wd.i4, wd.u4, wd.f4e2m1], ids=str)
 def test_rows_are_scattered(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
     """A quantised cache: rows go where a table says."""

@@ -16,7 +16,7 @@ from generator.rewrites import Rewrites
 from generator.sequences import Sequences
 from generator.state import LIMIT, MOST
 
-VERSION = 14
+VERSION = 15
 """Changes with what a seed draws; `ranges.json` names it. 1 was `draw` of test_ops and of test_products."""
 
 
@@ -56,6 +56,7 @@ class _Draw(Further, Orders, Functions, Blocks, Rewrites, Sequences, Groups):
         lately = (
             self.transcendental, self.classify, self.normal, self.digits, self.logic_atomic, self.factors, self.shares,
             self.picked, self.long_chain, self.backwards, self.segments_of, self.below_zero, self.words,
+            self.looked_up,
         )  # fmt: skip
         self.lately = tuple(lately[int(i)] for i in self.rng.permutation(len(lately))[:7] for _ in range(3))
         if self.chance(0.3):

@@ -1,4 +1,4 @@
-"""Scans from the far end, rows of tuples whose members differ in dtype, divisors below zero, random words."""
+"""Scans from the far end, rows of tuples whose members differ in dtype, divisors below zero, random words, packed tables."""
 
 from __future__ import annotations
 
@@ -78,6 +78,25 @@ class Orders(Values):
             if len(other[1].dims) > len(kind.dims):
                 dims = tuple(dict.fromkeys((*other[1].dims, *kind.dims)))
             self.let(self.body, f"{x[0]} {how} (({other[0]} & 7) * 2 - 9)", Type(dims, kind.dtype, kind.bound))
+
+    def looked_up(self) -> None:
+        """Rows of a packed table by numbers of them, and single elements of it."""
+        x = self.pick(lambda t: t.dtype in ("i32", "i64", "u32", "u8", "i16") and len(t.dims) > 0)
+        if x is None or not self.even("W"):
+            return
+        dims, where = x[1].dims, self.cast_to(x, "i32")[0]
+        table = self.array(("V", "W"), self.one(("i4", "u4")), -8, 7)
+        table.spread = "plain"
+        column = self.one((dims[-1], dims[-1], f"{dims[-1]} // 2", f"{dims[-1]} + 2", f"{dims[-1]} + 1", ""))
+        if column:  # rows of which every number has a dimension less
+            numbers = [f"wd.index({dims[0]}) * 3 % 44 - 1", dims[0]]
+            if dims[-1] in self.whole(x[1]):
+                numbers.append(f"wd.sum({where}, dim={dims[-1]}) % 44 - 1")
+            row = self.one(numbers)
+        else:
+            row, column = f"{where} % 44 - 1", f"{where} * 5 % 67 - 1"
+        places = f"wd.IndexMapping(({''.join(f'{d}, ' for d in dims)}), {{V: {row}, W: {column}}})"
+        self.let(self.body, f"wd.cast(wd.read({table.name}, mapping={places}), wd.i32)", Type(dims, "i32", 15))
 
     def words(self) -> None:
         """Random numbers from further on in the sequence, and as fractions."""
