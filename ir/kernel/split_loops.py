@@ -279,7 +279,9 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
         begin = b.select(small, begin, hi if first else lo)
         end = b.select(small, end, begin)
     end = b.max_s(end, begin)
-    carried = [env[a] for a in op.args[3:]]
+    ahead = begin if first else end
+    surely = ahead.lo is not None and lo.hi is not None and ahead.lo > lo.hi
+    carried = [env[a] if surely else _written(b, env[a]) for a in op.args[3:]]
     if first:  # where nothing is known: the range in which the others hold may end before this one
         carried = _part(b, op, lo, _behind_one(b, op, lo, begin), carried, set(), env, hook, "masked")
         _drain(b, op)
@@ -290,6 +292,12 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
         carried = _part(b, op, end, hi, carried, {e.op for e in first}, env, hook, "masked")
     for old, new in zip(op.results, carried):
         env[old] = new
+
+
+def _written(b: Builder, v: Value) -> Value:
+    """What the first part carries in, if it may have no trips: the next part is then handed what no product has
+    overwritten."""
+    return b.zero(v.type) if v.op is not None and v.op.name == "undefined" else v
 
 
 def _behind_one(b: Builder, op: Op, lo: Value, hi: Value) -> Value:

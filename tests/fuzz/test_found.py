@@ -638,3 +638,22 @@ def test_bits_of_a_single_number(target: str) -> None:
         wd.write((wd.read(x) ^ turned) + wd.cast(counted, wd.u16), y)
 
     agree(kernel, [whole((5,), wd.u16), whole((5,), wd.u16, 1), np.uint16(12)], target)
+
+
+@pytest.mark.parametrize("m", [205, 17])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx950"])
+def test_sums_from_nothing_behind_trips_that_may_be_none(m: int, target: str) -> None:
+    """Seed 520646: a loop is cut where a mask holds; of a workgroup whose first part has no trip the second was handed
+    sums that nobody had written."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 192, 0), wd.TilingConstraint(N, 16)])
+    def kernel(b: wd.Memory[N, K, wd.bf16], seen: wd.Memory[M, N, wd.f32], c: wd.Memory[M, K, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[M, K, wd.f32](0)])
+        def loop(acc):
+            ones = wd.Register[M, N, wd.f32](1)
+            wd.write(wd.where(wd.index(M) >= wd.index(N), ones, -5), seen)
+            return wd.mma(wd.cast(ones, wd.bf16), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    agree(kernel, [whole((48, 32), wd.bf16), whole((m, 48), wd.f32), whole((m, 32), wd.f32)], target)

@@ -1,4 +1,4 @@
-"""Scans from the far end, rows of tuples whose members differ in dtype, divisors below zero, random words, packed tables."""
+"""Scans from the far end, rows of tuples of mixed dtypes, divisors below zero, random words, packed tables."""
 
 from __future__ import annotations
 
