@@ -1,66 +1,86 @@
-"""The user's call of a kernel, for errors of its arguments: which line it is on, and where each argument stands in it.
+"""What users call of this package, and what its errors show them: their own line and their own frames.
 
-A LaunchError inside of `with Passing(…)` moves from where an argument is declared to the call that passes it. Where
-nobody's call is on the stack (a command line, a thread of ours) it stays as it is.
+`door` decorates such a function. An error that leaves it towards a user's frame points at that call: a LaunchError
+moves there from where the argument is declared, to the expression that was passed where it names one (`Argument`), and
+the traceback has the user's frames alone (`tracebacks`). Where this package calls a door of its own, the error goes on
+to the door further out; where there is none (a command line, a thread of ours) it stays as it is.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import linecache
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any, TypeVar
 
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import is_ours, locate
-from wavedsl.ir.tracebacks import is_wrapper
+from wavedsl.ir.tracebacks import is_library_code, only_users_frames
 
-_DOORS = ("__call__", "compile", "bind", "evaluate", "emulate", "precompile")
-"""Methods of kernels, tuned and compiled ones whose arguments are the kernel's, in its order."""
+Called = TypeVar("Called", bound=Callable[..., Any])
 
 _STRATEGIES = "wavedsl.strategies"
-_STARTS = ("threading", "concurrent", "multiprocessing", "runpy", "wavedsl.cli", "wavedsl.__main__")
-"""Modules behind which no user's call is to be found."""
 
 
-class Passing:
-    """While the arguments of a kernel with these `parameters`, in order, are looked at: `argument` of them if given."""
+def door(function: Called) -> Called:
+    """A decorator for a function that users call, or a method of a kernel, whose arguments then are the kernel's
+    (`argument_names`)."""
+    parameters = tuple(inspect.signature(function).parameters)
+    method = parameters[:1] == ("self",)
+    name = function.__name__
 
-    __slots__ = ("argument", "parameters")
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            leave(error, args[0].argument_names if method else parameters, name)
+            raise
 
-    def __init__(self, parameters: Sequence[str], argument: str = ""):
-        self.parameters, self.argument = parameters, argument
+    return call  # type: ignore[return-value]
+
+
+def leave(error: Exception, parameters: Sequence[str], name: str) -> None:
+    """What a door called `name` does to an error, for what it calls itself: `raise` comes next. `parameters`: of what
+    is called, in order."""
+    frame = sys._getframe(2)
+    if is_ours(frame):
+        return
+    if isinstance(error, LaunchError) and not error.at_call and not is_library_code(frame):
+        _point_at_call(error, frame, parameters, name)
+    only_users_frames(error)
+
+
+class Argument:
+    """While the argument of that name is looked at: a LaunchError is about it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, LaunchError) and not error.at_call:
-            error.argument = error.argument or self.argument
-            _point_at_call(error, self.parameters)
+        if isinstance(error, LaunchError):
+            error.argument = error.argument or self.name
 
 
-def _point_at_call(error: LaunchError, parameters: Sequence[str]) -> None:
-    frame: FrameType | None = sys._getframe(1)
-    door = ""
-    while frame is not None and is_ours(frame):
-        if _starts(frame):
-            return
-        door = door if is_wrapper(frame) else frame.f_code.co_name
-        frame = frame.f_back
-    if frame is None or _starts(frame):
-        return
+def _point_at_call(error: LaunchError, frame: FrameType, parameters: Sequence[str], name: str) -> None:
     error.at_call = True
     call = locate(frame.f_code, frame.f_lasti, frame.f_lineno)
     before = error.location
     if before is not None and before != call and not _is_inside(before):
         error.declared = before
     error.location = call
-    if error.argument in parameters and door in _DOORS:
-        error.location = _argument(frame, call, error.argument, parameters) or call
+    if error.argument in parameters:
+        error.location = _argument(frame, call, error.argument, parameters, name) or call
 
 
 def _is_inside(loc: Loc) -> bool:
@@ -71,20 +91,16 @@ def _is_inside(loc: Loc) -> bool:
     )
 
 
-def _starts(frame: FrameType) -> bool:
-    name = str(frame.f_globals.get("__name__", ""))
-    return any(name == start or name.startswith(start + ".") for start in _STARTS)
-
-
-def _argument(frame: FrameType, call: Loc, name: str, parameters: Sequence[str]) -> Loc | None:
-    """The expression that is passed for parameter `name` in the call at `call`; None where that cannot be seen."""
+def _argument(frame: FrameType, call: Loc, name: str, parameters: Sequence[str], door: str) -> Loc | None:
+    """The expression that is passed for parameter `name` in the call of `door` at `call`; None where that cannot be
+    seen."""
     node = _call_at(call)
     if node is None or any(isinstance(x, ast.Starred) for x in node.args):
         return None
     named = {k.arg: k.value for k in node.keywords}
     given: ast.expr | None = named.get(name)
     whole = len(node.args) + sum(p in named for p in parameters) == len(parameters)
-    if given is None and (whole or _is_plain(node.func, frame)):
+    if given is None and (whole or _is_plain(node.func, frame, door)):
         at = parameters.index(name)
         given = node.args[at] if at < len(node.args) else None
     if given is None:
@@ -96,11 +112,11 @@ def _argument(frame: FrameType, call: Loc, name: str, parameters: Sequence[str])
     )
 
 
-def _is_plain(function: ast.expr, frame: FrameType) -> bool:
+def _is_plain(function: ast.expr, frame: FrameType, door: str) -> bool:
     """Whether a call of `function` gives its first argument for the first parameter: not so of a `functools.partial`,
     to which a call that leaves arguments out may be."""
     if isinstance(function, ast.Attribute):
-        return function.attr in _DOORS
+        return function.attr == door
     if not isinstance(function, ast.Name):
         return False
     found = frame.f_locals.get(function.id, frame.f_globals.get(function.id))

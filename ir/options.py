@@ -12,9 +12,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from wavedsl.ir.called import leave
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.source import here
-from wavedsl.ir.tracebacks import only_users_frames
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -33,6 +33,8 @@ def with_options(
         called = name or f"wd.{made.__name__}"
         function: Callable[..., Any] = getattr(made, "__init__") if isinstance(made, type) else made  # noqa: B009
 
+        parameters = [p for p in inspect.signature(function).parameters if p != "self"]
+
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -45,7 +47,7 @@ def with_options(
                     message, hint = said
                     raise error(message, here(calls=False), hint) from None
             except Exception as raised:
-                only_users_frames(raised)
+                leave(raised, parameters, made.__name__)
                 raise
 
         if not isinstance(made, type):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.array_info import NEAR
-from wavedsl.ir.called import Passing
+from wavedsl.ir.called import Argument
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime import arrays, devices
 from wavedsl.runtime.arrays import ArrayRef
@@ -52,8 +52,7 @@ def bind_kernel(kernel: Any, arguments: Mapping[str, Any]) -> Callable[[], None]
 
 def device_of(arguments: Mapping[str, Any]) -> Device:
     """Where a call with these arguments goes: the device where they lie, or the default."""
-    with Passing(list(arguments)):
-        return devices.for_place(*arrays.common_place(_references(arguments)))
+    return devices.for_place(*arrays.common_place(_references(arguments)))
 
 
 def _references(arguments: Mapping[str, Any]) -> list[tuple[str, ArrayRef]]:
@@ -61,7 +60,7 @@ def _references(arguments: Mapping[str, Any]) -> list[tuple[str, ArrayRef]]:
     found = []
     for name, value in arguments.items():
         if _is_array(value):
-            with Passing(list(arguments), name):
+            with Argument(name):
                 found.append((name, arrays.describe(value, name)))
     return found
 
@@ -88,13 +87,6 @@ def compile_ahead(kernel: Any, arguments: Mapping[str, Any], target: str | None 
 def _compiled(
     kernel: Any, arguments: Mapping[str, Any], target: str | None = None, asked: bool = False
 ) -> tuple[Launchable, Device]:
-    with Passing(list(arguments)):
-        return _compiled_here(kernel, arguments, target, asked)
-
-
-def _compiled_here(
-    kernel: Any, arguments: Mapping[str, Any], target: str | None, asked: bool
-) -> tuple[Launchable, Device]:
     kernel.refresh()
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []
@@ -103,7 +95,7 @@ def _compiled_here(
         if name in scalars or not _is_array(value):  # an array where a number is asked for is refused by its name
             key.append(type(value))
             continue
-        with Passing(list(arguments), name):
+        with Argument(name):
             ref = arrays.describe(value, name)
         refs.append((name, ref))
         # Host arrays are copied to aligned memory before they are used: only what lies on a device specialises.

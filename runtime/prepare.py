@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import sympy
 from wavedsl.ir.array_info import NEAR
-from wavedsl.ir.called import Passing
+from wavedsl.ir.called import Argument
 from wavedsl.ir.dataflow.device_log import SOURCE, Site, new_log
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.kernel.kernel_ir import Param
@@ -85,11 +85,6 @@ def prepare(compiled: Launchable, values: Sequence[Any]) -> Call:
 
     Raises LaunchError that names the argument: wrong dtype, rank, extents, strides, alignment, device, or overlap.
     """
-    with Passing([param.name for param in compiled.params if not param.source]):
-        return _prepared(compiled, values)
-
-
-def _prepared(compiled: Launchable, values: Sequence[Any]) -> Call:
     named: dict[str, ArrayRef] = {}
     packed: dict[str, bytes] = {}
     where = compiled.location
@@ -100,9 +95,8 @@ def _prepared(compiled: Launchable, values: Sequence[Any]) -> Call:
             f"not {len(values)}",
             where,
         )
-    order = [param.name for param in declared]
     for param, value in zip(declared, values):
-        with Passing(order, param.name):
+        with Argument(param.name):
             if param.kind == "scalar":
                 packed[param.name] = arrays.pack_scalar(value, param.name, param.dtype, param.size, where)
                 continue

@@ -15,7 +15,7 @@ import numpy as np
 import sympy
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.called import Passing
+from wavedsl.ir.called import Argument
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.loc import Loc
@@ -80,11 +80,6 @@ def _instead(key: str, call: str) -> str:
 
 def bind_arguments(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict:
     """Arguments by parameter name, as Python would bind them; LaunchError where a call does not fit the signature."""
-    with Passing([p.name for p in parameters]):
-        return _bound(name, parameters, args, kwargs)
-
-
-def _bound(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict:
     declared = ", ".join(p.name for p in parameters)
     if len(args) > len(parameters):
         raise LaunchError(
@@ -281,17 +276,16 @@ def bind(
             raise ConstraintError(
                 f"{name}: {s} is both dynamic and bound to {dims[s]}", hint=f"drop {s} from one of them"
             )
-    order = [p.name for p in parameters]
     axes = _checked_axes(name, parameters, arguments, subs, float64) if arguments is not None else []
     found = _Extents(name, dims)
     # Whole symbols first: they decide what expressions over them must be.
     # Packed extents come last among them: bytes may hold more elements than there are.
     for axis in sorted(axes, key=lambda axis: axis.packed):
         if isinstance(axis.dim, sympy.Symbol):
-            with Passing(order, axis.parameter.name):
+            with Argument(axis.parameter.name):
                 found.take(axis)
     for axis in axes:
-        with Passing(order, axis.parameter.name):
+        with Argument(axis.parameter.name):
             found.check(axis)
     result = dict(dims)
     dynamic_set = set(dynamic)
@@ -331,10 +325,9 @@ def _checked_axes(
 ) -> list[_Axis]:
     """The axes of all array arguments. Raises LaunchError for an argument that does not suit its parameter."""
     found = []
-    order = [p.name for p in parameters]
     for p in parameters:
         value = arguments[p.name]
-        with Passing(order, p.name):
+        with Argument(p.name):
             if not isinstance(p.annotation, MemoryType):
                 check_scalar(name, p, value)
                 continue

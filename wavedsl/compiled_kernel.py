@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wavedsl.ir.called import Passing
+from wavedsl.ir.called import door
 from wavedsl.ir.dataflow.device_log import Site
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import ALL
@@ -23,7 +23,6 @@ from wavedsl.ir.kernel.kernel_ir import Param, TensorBoxes
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
-from wavedsl.ir.tracebacks import filtered
 from wavedsl.targets import get_target
 
 if TYPE_CHECKING:
@@ -69,14 +68,19 @@ class CompiledKernel:
         kernel that was loaded."""
         return None if self.kernel_ir is None else self.kernel_ir.notes.get("decisions")
 
-    @filtered
+    @property
+    def argument_names(self) -> list[str]:
+        """The user's arguments, in order."""
+        return [p.name for p in self.params if not p.source]
+
+    @door
     def binary(self) -> bytes:
         """The text assembled: a cubin or an hsaco. Raises ToolchainError where no assembler is at hand."""
         from wavedsl.runtime import binaries
 
         return binaries.binary(self.asm, self.target, self.name)
 
-    @filtered
+    @door
     def emulate(self, *args: Any, checks: Any = True, **kwargs: Any) -> Any:
         """Run the text on the emulator, arrays in place; the report. Raises EmulationError for findings
         (`checks=True`)."""
@@ -84,7 +88,7 @@ class CompiledKernel:
 
         return emulate(self, self._arguments(args, kwargs), checks=checks)
 
-    @filtered
+    @door
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch. Raises LaunchError if shapes or strides differ from what the text was compiled for."""
         from wavedsl.runtime import devices
@@ -95,11 +99,7 @@ class CompiledKernel:
         launch(self, self._arguments(args, kwargs), default if fits else devices.parse(f"emulator:{self.target}"))
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        names = [p.name for p in self.params if not p.source]
-        with Passing(names):
-            return self._bound(names, args, kwargs)
-
-    def _bound(self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        names = self.argument_names
         values: dict[str, Any] = dict(zip(names, args))
         for key, value in kwargs.items():
             if key not in names or key in values:
@@ -115,7 +115,7 @@ class CompiledKernel:
             )
         return [values[n] for n in names]
 
-    @filtered
+    @door
     def save(self, path: str | Path) -> None:
         """Write the text and what a launch needs as one JSON file, to be read by `wd.load`. LaunchError where it cannot
         be written."""
@@ -128,7 +128,7 @@ class CompiledKernel:
             said = f"save: {path}: {error.strerror or error}"
             raise LaunchError(said, here(calls=False), "a file in a folder that exists") from error
 
-    @filtered
+    @door
     def c_header(self, prefix: str | None = None) -> str:
         """C (and C++) text with the binary, a struct of the arguments, and functions that launch: for programs without
         Python. Names begin with `prefix` (default: the kernel's name). Raises LaunchError for a kernel that prints or
@@ -245,7 +245,7 @@ def from_json(data: Mapping[str, Any]) -> CompiledKernel:
     )
 
 
-@filtered
+@door
 def load(path: str | Path) -> CompiledKernel:
     """A kernel written by `CompiledKernel.save`. Raises LaunchError when the file is not one."""
     import json

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import sympy
 
 from wavedsl.binding import Binding, Parameter, bind, bind_arguments, check_subs
-from wavedsl.ir.called import Passing
+from wavedsl.ir.called import door, leave
 from wavedsl.ir.dataflow.constraints import Constraint, check_constraints, index_dims
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError, WaveError
@@ -24,7 +24,6 @@ from wavedsl.ir.loc import Loc
 from wavedsl.ir.options import with_options
 from wavedsl.ir.source import definition, here, parameter
 from wavedsl.ir.symbols import AddressSpace, names, normalise
-from wavedsl.ir.tracebacks import filtered, only_users_frames
 from wavedsl.outside import Snapshot
 from wavedsl.schedule import ELSEWHERE, Schedule
 from wavedsl.tracer.annotations import MemoryType, Namespace, ScalarType, resolve, suggest
@@ -142,9 +141,9 @@ class Kernel:
         self.ways: Any = UNLAUNCHED
         self._declared = _parameters(function, namespace)
         self.parameters = [p for p in self._declared if p.annotation is not None]
-        self._names = tuple(p.name for p in self.parameters)
-        self._arity = len(self._names)
-        self._named = [_values_of(self._names[i:]) for i in range(len(self._names) + 1)]
+        self.argument_names = tuple(p.name for p in self.parameters)
+        self._arity = len(self.argument_names)
+        self._named = [_values_of(self.argument_names[i:]) for i in range(len(self.argument_names) + 1)]
         """By how many arguments come without names: the others' values, in order, of a call that gives all of them."""
         self.scalars = frozenset(p.name for p in self.parameters if isinstance(p.annotation, ScalarType))
         self.defaults = {p.name: p.default for p in self.parameters if p.default is not inspect.Parameter.empty}
@@ -271,7 +270,7 @@ class Kernel:
                     found.update(dict.fromkeys(sorted(expr.free_symbols, key=str)))
         return list(found)
 
-    @filtered
+    @door
     def evaluate(self, *args: Any, subs: Mapping[Any, Any] | None = None, float64: bool = False, **kwargs: Any) -> None:
         """Runs the graph evaluator on NumPy arrays in place: what the kernel means, without a target.
 
@@ -281,11 +280,10 @@ class Kernel:
         from wavedsl.ir.evaluator.evaluate import evaluate
 
         arguments = self.bind_arguments(args, kwargs)
-        with Passing(self._names):
-            bound = self.binding(arguments, subs, dynamic=(), float64=float64)
-            evaluate(self.trace(subs), arguments, bound.dims, float64=float64)
+        bound = self.binding(arguments, subs, dynamic=(), float64=float64)
+        evaluate(self.trace(subs), arguments, bound.dims, float64=float64)
 
-    @filtered
+    @door
     def compile(
         self,
         *args: Any,
@@ -302,8 +300,7 @@ class Kernel:
         from wavedsl.compiler import compile_kernel
 
         arguments = self.bind_arguments(args, kwargs) if args or kwargs else None
-        with Passing(self._names):
-            return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
+        return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
 
     def variant(self, choice: Any) -> Kernel:
         """This kernel with a tuning candidate's symbols and schedule over its own; the same object for the same
@@ -330,7 +327,7 @@ class Kernel:
                 parts.append(_bucket_text(dim, extent, self.buckets.get(dim)))
         return " ".join(parts) or "any"
 
-    @filtered
+    @door
     def precompile(
         self,
         *args: Any,
@@ -364,7 +361,7 @@ class Kernel:
 
         return compile_cached(self, arguments, target, why, asked)
 
-    @filtered
+    @door
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """An object whose call launches again on these arguments with nothing left to decide."""
         from wavedsl.runtime.launch import bind_kernel
@@ -395,12 +392,12 @@ class Kernel:
 
                 launch_kernel(self, self.bind_arguments(args, {}))
         except Exception as error:
-            only_users_frames(error)
+            leave(error, self.argument_names, "__call__")
             raise
 
     def in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the parameters, found quickly where all are given."""
-        if len(args) + len(kwargs) == len(self._names):
+        if len(args) + len(kwargs) == len(self.argument_names):
             try:
                 return (*args, *self._named[len(args)](kwargs))
             except KeyError:

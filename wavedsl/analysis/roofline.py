@@ -29,6 +29,7 @@ from wavedsl.analysis.contractions import (
 from wavedsl.analysis.flops import Work, count_flops
 from wavedsl.analysis.issued import Issued, count_issued, hidden_values, machine_of, residency, unit_clocks
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_strategy, choose_tiles, vector_width
+from wavedsl.ir.called import door
 from wavedsl.ir.cuts.tile_dims import tile_dims
 from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import ConstraintError, TraceError
@@ -37,7 +38,6 @@ from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import DYNAMIC, evaluate, evaluate_int
 from wavedsl.ir.target import Target
-from wavedsl.ir.tracebacks import filtered
 
 if TYPE_CHECKING:
     from wavedsl.analysis.played import Played
@@ -259,7 +259,7 @@ def balance_points(product: Product, target: Target) -> dict[str, float]:
     return found | {f"{d} vector": product.balance(d, "vector", target) for d in sorted(product.vector)}
 
 
-@filtered
+@door
 def analyze(
     kernel: Any,
     *args: Any,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.analysis.roofline import product_named
 from wavedsl.binding import check_subs
-from wavedsl.ir.called import Passing
+from wavedsl.ir.called import door, leave
 from wavedsl.ir.errors import ConstraintError, LaunchError, TraceError
 from wavedsl.ir.source import here
-from wavedsl.ir.tracebacks import filtered, only_users_frames
 from wavedsl.kernel_object import Kernel
 from wavedsl.outside import Snapshot
 from wavedsl.tracer.annotations import suggest
@@ -116,11 +115,16 @@ class TunedKernel:
         return self.kernel.name
 
     @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The kernel's arguments, in order."""
+        return self.kernel.argument_names
+
+    @property
     def parameters(self) -> list[Parameter]:
         """The kernel's parameters, as declared."""
         return self.kernel.parameters
 
-    @filtered
+    @door
     def tune(self, *args: Any, **options: Any) -> TuningResult:
         """`wavedsl.tuning.tune` with the decorator's options; `options` go over them."""
         merged = {
@@ -136,7 +140,7 @@ class TunedKernel:
             self._dispatch.forget()
         return result
 
-    @filtered
+    @door
     def choice(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Candidate:
@@ -187,7 +191,7 @@ class TunedKernel:
             raise LaunchError(f"{name}: {result.message}", self.kernel.loc, hint="see its results file for the reasons")
         return found
 
-    @filtered
+    @door
     def for_arguments(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Kernel:
@@ -218,7 +222,7 @@ class TunedKernel:
             if not ways.last(*args) and not ways.other(args):
                 self._launch(self.kernel.bind_arguments(args, {}))
         except Exception as error:
-            only_users_frames(error)
+            leave(error, self.argument_names, "__call__")
             raise
 
     def _launch(self, arguments: dict[str, Any]) -> None:
@@ -229,8 +233,7 @@ class TunedKernel:
         if self._dispatch is None:
             self._dispatch = Dispatch(self.kernel.buckets)
             self._ways = self._dispatch.ways
-        with Passing(list(arguments)):
-            kernel = self._for_call(arguments)
+        kernel = self._for_call(arguments)
         launch_kernel(kernel, arguments, self._dispatch)
         if self._outside is None:
             self._outside = Snapshot(self.kernel.function)
@@ -242,13 +245,13 @@ class TunedKernel:
             self._dispatch = self._outside = self._unchanged = None
             self._ways = UNLAUNCHED
 
-    @filtered
+    @door
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `Kernel.bind`, with the tuned choice."""
         arguments = self.kernel.bind_arguments(args, kwargs)
         return self._for_call(arguments).bind(**arguments)
 
-    @filtered
+    @door
     def compile(
         self, *args: Any, target: str | None = None, subs: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Any:
@@ -257,7 +260,7 @@ class TunedKernel:
         chosen = self.for_arguments(*args, target=target, subs=subs, **kwargs)
         return chosen.compile(*args, target=target, subs=subs, **dynamic, **kwargs)
 
-    @filtered
+    @door
     def precompile(
         self,
         *args: Any,

@@ -23,11 +23,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from wavedsl.ir.called import door
 from wavedsl.ir.errors import ConstraintError, TraceError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import DYNAMIC, AddressSpace
-from wavedsl.ir.tracebacks import filtered
 from wavedsl.tuning.candidates import (
     Candidate,
     Estimate,
@@ -79,7 +79,7 @@ class Steps:
     measure: Callable[[Task], Outcome] = count_clocks
 
 
-@filtered
+@door
 def tune(
     kernel: Any,
     *args: Any,
