@@ -100,6 +100,17 @@ def test_functions_that_make_kernels_show_the_call_alone():
     assert "strategies.matmul" in error.location.text() and error.declared is None
 
 
+@only_with_columns
+@pytest.mark.parametrize("matrix", ["x8", "vector"])
+def test_arguments_of_products_are_marked(matrix):
+    a, given = np.ones((4, 4), np.float16), np.ones((4, 4), np.complex64) if matrix == "x8" else np.ones(4, np.float16)
+    for error in (
+        refused(lambda: strategies.matmul(a, given, a)),
+        refused(lambda: strategies.gemm_choices(a, b=given, c=a)),
+    ):
+        assert error.argument == "b" and marked(error.location) == "given"
+
+
 def test_a_thread_calls_as_anybody_does():
     found = []
 

@@ -97,7 +97,7 @@ def plan_grouped(
     n = _columns(a, b, c, counts, transpose_b)
     dtype = operands_dtype("grouped_matmul", a, b)
     multiplied_by_units("grouped_matmul", dtype)
-    form = Form(dtype, dtype_of(c), transpose_b, beta != 0)
+    form = Form(dtype, dtype_of("c", c), transpose_b, beta != 0)
     chip = chip_of(product, a, b, c)
     used, k = [x for x in counts if x], int(a.shape[1])
     average = sum(used) / max(1, len(used))

@@ -250,15 +250,15 @@ def problem(
     sizes = _shape(a, b, c, transpose_b)
     if precision is not None and precision not in PRECISIONS:
         raise ConstraintError(f"matmul: precision={precision!r} is none", hint=f"one of {', '.join(PRECISIONS)}")
-    if precision is not None and not dtype_of(a) is dtype_of(b) is f32:
+    if precision is not None and not dtype_of("a", a) is dtype_of("b", b) is f32:
         raise ConstraintError(
-            f"matmul: precision={precision!r} is for operands of f32, these are {dtype_of(a).name} and "
-            f"{dtype_of(b).name}",
+            f"matmul: precision={precision!r} is for operands of f32, these are {dtype_of('a', a).name} and "
+            f"{dtype_of('b', b).name}",
             hint="leave precision out: products of other dtypes are exact",
         )
     dtype = operands_dtype("matmul", a, b)
     precision = None if precision == "ieee" else precision
-    return Form(dtype, dtype_of(c), transpose_b, beta != 0, precision=precision), sizes
+    return Form(dtype, dtype_of("c", c), transpose_b, beta != 0, precision=precision), sizes
 
 
 def on_chip(form: Form, chip: Product) -> Form:
@@ -271,7 +271,7 @@ def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
     for name, array in (("a", a), ("b", b), ("c", c)):
         if len(getattr(array, "shape", ())) != 2:
             raise LaunchError(
-                f"matmul: {name} has shape {getattr(array, 'shape', None)}", here(calls=False), hint="pass matrices"
+                f"matmul: {name} has shape {getattr(array, 'shape', None)}", here(calls=False), "pass matrices", name
             )
     m, k = a.shape
     n, other = b.shape if transpose_b else b.shape[::-1]
@@ -287,7 +287,7 @@ def _shape(a: Any, b: Any, c: Any, transpose_b: bool) -> tuple[int, int, int]:
 
 def operands_dtype(call: str, a: Any, b: Any) -> DType:
     """The dtype of both operands. Raises LaunchError where they differ."""
-    dtype, other = dtype_of(a), dtype_of(b)
+    dtype, other = dtype_of("a", a), dtype_of("b", b)
     if dtype is not other:
         said = f"{call}: a is {dtype.name} and b {other.name}"
         raise LaunchError(said, here(calls=False), hint="convert one to the other's dtype")
@@ -303,7 +303,8 @@ def multiplied_by_units(call: str, dtype: DType) -> None:
         )  # fmt: skip
 
 
-def dtype_of(array: Any) -> DType:
+def dtype_of(argument: str, array: Any) -> DType:
+    """The dtype of an argument. Raises LaunchError for one that no product has."""
     name = dtype_name(array)
     found = next((d for d in ALL.values() if d.bits >= 8 and d.name != "tf32" and d.storage.name == name), None)
     if found is None:
@@ -312,7 +313,7 @@ def dtype_of(array: Any) -> DType:
         found = _TORCH.get(name)
     if found is None:
         raise LaunchError(
-            f"matmul: an array has dtype {name}", here(calls=False), hint="f64, f32, f16, bf16, fp8 or i8"
+            f"{argument} has dtype {name}", here(calls=False), "f64, f32, f16, bf16, fp8 or i8", argument
         )
     return found
 
