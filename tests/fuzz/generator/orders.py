@@ -8,6 +8,7 @@ from generator.values import Values
 
 SEGMENTS = "lambda a, b: (a[0] | b[0], wd.where(b[0] != 0, b[1], a[1] + b[1]), wd.maximum(a[2], b[2]))"
 """Sums that begin again at every flag; the order of the operands counts."""
+ANY_ORDER = "lambda a, b: (a[0] | b[0], a[1] + b[1], wd.maximum(a[2], b[2]))"
 
 
 class Orders(Values):
@@ -45,7 +46,8 @@ class Orders(Values):
             ("scan", kind.dims, ""), ("scan", kind.dims, ", reverse=True"),
             ("reduce", tuple(d for d in kind.dims if d != dim), ""),
         ))  # fmt: skip
-        rows = f"wd.{how}(({starts}, {added}, small({x[0]})), {SEGMENTS}, (0, 0, {least}), dim={dim}{back})"
+        join = SEGMENTS if how == "scan" else ANY_ORDER
+        rows = f"wd.{how}(({starts}, {added}, small({x[0]})), {join}, (0, 0, {least}), dim={dim}{back})"
         results = (Type(dims, flag, 1), Type(dims, sums, LIMIT * n), Type(dims, most, LIMIT))
         which = self.one((0, 1, 1, 2))
         if self.chance(0.5):
