@@ -8,6 +8,7 @@ import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.evaluator.combining_laws import check_laws
 from wavedsl.ir.evaluator.evaluate_run import Named, Run, meaning
 
 
@@ -107,6 +108,7 @@ def _reduce(run: Run, node: Node) -> Any:
     dims, arrays, identities = _operands(run, node)
     if arrays[0].shape[-1] == 0:
         return _named(node, dims[:-1], [np.full(x.shape[:-1], i) for x, i in zip(arrays, identities)])
+    check_laws(node, arrays, identities, lambda left, right: _combined(run, node, left, right, dims))
     while (count := arrays[0].shape[-1]) > 1:
         half = count // 2
         left, right = ([x[..., start : start + half] for x in arrays] for start in (0, half))
@@ -117,9 +119,10 @@ def _reduce(run: Run, node: Node) -> Any:
 
 @meaning("scan")
 def _scan(run: Run, node: Node) -> Any:
-    dims, arrays, _ = _operands(run, node)
+    dims, arrays, identities = _operands(run, node)
     order = -1 if node.attrs.get("reverse") else 1
     arrays = [np.array(x[..., ::order]) for x in arrays]
+    check_laws(node, arrays, identities, lambda left, right: _combined(run, node, left, right, dims))
     step = 1
     while step < arrays[0].shape[-1]:
         later = _combined(run, node, [x[..., :-step] for x in arrays], [x[..., step:] for x in arrays], dims)

@@ -193,7 +193,7 @@ def test_reduce_and_scan_with_the_users_function() -> None:
     assert np.array_equal(got, np.maximum.accumulate(x, axis=0))
     got = apply(lambda a: wd.reduce(a, wd.maximum, 0, dim=N), x, out=wd.i32, result=(M,))
     assert np.array_equal(got, x.max(axis=1))
-    # Not commutative: the order of a scan is the order of elements.
+    # Not commutative: the order of a scan is the order of elements. 0 is no identity: nothing lies beyond an end here.
     got = apply(lambda a: wd.scan(a, lambda p, q: p * 0 + q, 0, dim=N), x, out=wd.i32, result=(M, N))
     assert np.array_equal(got, x)
 
