@@ -59,6 +59,13 @@ class Frames(State, ABC):
         """A statement whose result is within `bound`, nearer if the dtype could not hold that exactly."""
         return self.let(self.body, text, Type(tuple(dims), dtype, bound))
 
+    def exactly(self, text: str, dims: Sequence[str], dtype: str, bound: int) -> Value:
+        """The same, never brought back to small numbers: places of which no two may be equal."""
+        name, kind = self.name(), Type(tuple(dims), dtype, bound)
+        self.body.append(Let(name, kind, text))
+        self.scope.append((name, kind))
+        return name, kind
+
     def given(self, dims: Sequence[str], dtype: str, low: int, high: int, plain: bool = False) -> Array:
         """An argument of whole numbers."""
         space = self.one(("SHARED", "GLOBAL", None, None, None)) if len(dims) > 1 else None

@@ -371,18 +371,18 @@ class Groups(Frames):
         p.sizes["S"] = t + self.few(0, 0, 5)
         ids = self.array(("B", "T"), self.one(("i32", "i32", "i64", "i8", "u8")), 0, e - 1)
         ids.spread = "plain"
-        mine = self.put(f"wd.cast(wd.read({ids.name}), wd.i32)", ("T",), "i32", 20)
-        hot = self.put(f"wd.cast({mine[0]} == wd.index(E), wd.i32)", ("T", "E"), "i32", 1)
-        rank = self.put(f"wd.cumsum({hot[0]}, dim=T) - {hot[0]}", ("T", "E"), "i32", 140)
-        count = self.put(f"wd.sum({hot[0]}, dim=T)", ("E",), "i32", 140)
+        mine = self.exactly(f"wd.cast(wd.read({ids.name}), wd.i32)", ("T",), "i32", 20)
+        hot = self.exactly(f"wd.cast({mine[0]} == wd.index(E), wd.i32)", ("T", "E"), "i32", 1)
+        rank = self.exactly(f"wd.cumsum({hot[0]}, dim=T) - {hot[0]}", ("T", "E"), "i32", 140)
+        count = self.exactly(f"wd.sum({hot[0]}, dim=T)", ("E",), "i32", 140)
         if self.chance(0.5):
-            count = self.put(f"({count[0]} + 3) // 4 * 4", ("E",), "i32", 140)
+            count = self.exactly(f"({count[0]} + 3) // 4 * 4", ("E",), "i32", 140)
             p.sizes["S"] += 4 * e
-        first = self.put(f"wd.cumsum({count[0]}, dim=E) - {count[0]}", ("E",), "i32", 300)
+        first = self.exactly(f"wd.cumsum({count[0]}, dim=E) - {count[0]}", ("E",), "i32", 300)
         self.result(first, ("B", "E"), "i32")
-        place = self.put(f"wd.sum({hot[0]} * ({rank[0]} + {first[0]}), dim=E)", ("T",), "i32", 300)
+        place = self.exactly(f"wd.sum({hot[0]} * ({rank[0]} + {first[0]}), dim=E)", ("T",), "i32", 300)
         if self.chance(0.3):  # some are left out
-            place = self.put(f"wd.where({mine[0]} % 3 == 1, -1, {place[0]})", ("T",), "i32", 300)
+            place = self.exactly(f"wd.where({mine[0]} % 3 == 1, -1, {place[0]})", ("T",), "i32", 300)
         out = self.array(("B", "S"), self.one(("i32", "i16", "f32")), 77, 77)
         value = self.put("wd.index(T)", ("T",), "i32", 140)
         text = value[0] if out.dtype == "i32" else f"wd.cast({value[0]}, wd.{out.dtype})"
