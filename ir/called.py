@@ -46,8 +46,8 @@ def door(function: Called) -> Called:
 
 
 def leave(error: Exception, parameters: Sequence[str], name: str) -> None:
-    """What a door called `name` does to an error, for what it calls itself: `raise` comes next. `parameters`: of what
-    is called, in order."""
+    """What the door `name`, whose parameters these are, does to an error; a bare `raise` follows. For those that do so
+    themselves, because a call must not cost another frame."""
     frame = sys._getframe(2)
     if is_ours(frame):
         return
