@@ -189,6 +189,7 @@ class _Draw(Further, Orders, Functions, Blocks, Rewrites, Sequences, Groups):
         tile = next(int(c.split(", ")[1]) for c in p.cut if c.startswith("wd.WorkgroupConstraint(M, "))
         text = p.source("sm_90a")
         fixed = p.way or p.dynamic or p.globe is not None or "tile_st" in text or "M" not in self.split
+        fixed = fixed or any(a.spread == "far" for a in p.arrays)  # as in `unused`
         if fixed or p.schedule.get("stream_k") or "persistent" in text or not self.chance(0.12):
             return
         waves = self.waves["M"]
