@@ -90,8 +90,8 @@ class Queue(ABC):
     """Clocks that the last instruction of a wave takes."""
 
     @abstractmethod
-    def _length(self, group: Sequence[Any]) -> int:
-        """Instructions of a recorded workgroup."""
+    def _length(self, number: int, group: Sequence[Any]) -> int:
+        """Instructions of a recorded workgroup, which is the replay's number so and so."""
 
     @abstractmethod
     def _start(self, recorded: Sequence[Sequence[Any]], number: int, slot: int, at: int) -> None:
@@ -111,7 +111,7 @@ class Queue(ABC):
         Where they have more than `most` instructions no more than twice those that reside together, and one, are.
         """
         launch = self.launch
-        instructions = [self._length(group) for group in traces]
+        instructions = [self._length(number, group) for number, group in enumerate(traces)]
         total = 0
         wanted = 0
         while wanted < launch.groups and (wanted <= 2 * launch.resident or total < most):

@@ -67,7 +67,7 @@ def _met_alone(kernel: Kernel) -> frozenset[str]:
 
 @dataclass
 class _Item:
-    """Part of a region: a block (its number, and its ops that have events), or a `for` or `if`."""
+    """Part of a region: a stretch of blocks (its number, and its ops that have events), or a `for` or `if`."""
 
     block: int = -1
     events: Sequence[tuple[int, Op]] = ()
@@ -75,7 +75,8 @@ class _Item:
 
 
 class _Program:
-    """What the replay needs of a `WarpProgram`: blocks of IR ops."""
+    """What the replay needs of a `WarpProgram`: blocks of IR ops. Blocks that always follow each other are scheduled
+    one by one, but make one `stretch`, which to the replay is a block."""
 
     def __init__(self, kernel: Kernel, machine: Target, chip: SmModel):
         self.kernel, self.chip = kernel, chip
@@ -84,6 +85,10 @@ class _Program:
         self.known: list[list[w.WarpOp]] = []
         self.sources: list[str] = []
         self.held: dict[int, tuple[int, ...]] = {}
+        self.names: dict[int, list[w.WarpOp]] = {}
+        """Blocks of `hand_over`, whole."""
+        self.settled = 0
+        """Stretches there were when `settle` was last asked."""
         self.items: dict[int, list[_Item]] = {}
         self.moved: dict[tuple[int, str], int] = {}
         self.number = 0
@@ -116,10 +121,28 @@ class _Program:
         self.number += 1
         return op
 
-    def block(self, ops: list[w.WarpOp], ends: bool) -> int:
-        self.known.append(w.scheduled(ops, ends))
+    def stretch(self, ops: list[w.WarpOp]) -> int:
+        """The number of what has just been made, in the order of issue."""
+        self.known.append(ops)
         self.flow.blocks.append(Block(self.number - len(ops), self.number, []))
         return len(self.known) - 1
+
+    def settle(self) -> None:
+        """Leave out names of values that are always there, as sums of warpgroups are to who does not wait for them: of
+        classes that no instruction writes, and no name of one that another writes."""
+        if self.settled == len(self.known):
+            return
+        self.settled = len(self.known)
+        written = {c for ops in self.known for op in ops if op.kind != w.NAME for c in op.writes}
+        names = [n for block in self.names.values() for n in block]
+        before = -1
+        while before != len(written):
+            before = len(written)
+            for name in names:
+                if not written.isdisjoint(name.reads):
+                    written.update(name.writes)
+        for block, named in self.names.items():
+            self.known[block] = [n for n in named if not written.isdisjoint(n.writes)]
 
     def hand_over(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value]) -> int:
         """The block of names by which values go on under others."""
@@ -135,30 +158,36 @@ class _Program:
             # Names that others still read come last; what goes round in a ring is a clock or two off.
             read = {c for n in names for c in n.reads}
             names.sort(key=lambda n: n.writes[0] in read)
-            self.known.append(names)
-            self.flow.blocks.append(Block(self.number - len(names), self.number, []))
-            found = self.moved[key] = len(self.known) - 1
+            found = self.moved[key] = self.stretch(names)
+            self.names[found] = names
         return found
 
     def region(self, region: Region) -> list[_Item]:
-        """The blocks and control ops of a region, in order."""
+        """The stretches and control ops of a region, in order."""
         found = self.items.get(id(region))
         if found is not None:
             return found
         found = self.items[id(region)] = []
         ops: list[w.WarpOp] = []
+        done: list[w.WarpOp] = []
         events: list[tuple[int, Op]] = []
 
         def close(ends: bool) -> None:
-            nonlocal ops, events
-            if ops:
-                found.append(_Item(self.block(ops, ends), events))
-            ops, events = [], []
+            nonlocal ops
+            done.extend(w.scheduled(ops, ends))
+            ops = []
+
+        def leave() -> None:
+            nonlocal done, events
+            close(False)
+            if done:
+                found.append(_Item(self.stretch(done), events))
+            done, events = [], []
 
         alone = _met_alone(self.kernel)
         for op in region.ops:
             if op.regions:
-                close(False)
+                leave()
                 found.append(_Item(control=op))
                 continue
             if op.name in FREE or op.name == "yield":
@@ -176,7 +205,7 @@ class _Program:
             ops.append(made)
             if op.name in ENDS or op.name.startswith("matrix."):
                 close(True)
-        close(False)
+        leave()
         return found
 
     # ------------------------------------------------------------------------------------------------ single ops
@@ -287,6 +316,7 @@ class _Walk:
             if apart:  # loops leave other values in each wave
                 frame = Frame(self.threads)
             self.region(self.kernel.body, frame, wave, range(wave * self.each, (wave + 1) * self.each))
+        self.program.settle()
 
     def region(self, region: Region, frame: Frame, wave: int, warps: range) -> None:
         blocks = self.program.flow.blocks
