@@ -88,6 +88,8 @@ class Queue(ABC):
     last: int
     turn = 1
     """Clocks that the last instruction of a wave takes."""
+    begun = 0
+    """Workgroups that are at work before `run` begins."""
 
     @abstractmethod
     def _length(self, number: int, group: Sequence[Any]) -> int:
@@ -119,7 +121,7 @@ class Queue(ABC):
             wanted += 1
         started = min(wanted, launch.resident)
         ends: list[int] = []
-        for k in range(started):
+        for k in range(self.begun, started):
             self._start(traces, k, k, 0)
         clock = 0
         while self.waves:

@@ -33,6 +33,7 @@ from wavedsl.runtime.emulator.ptx import warp_ops as w
 from wavedsl.runtime.emulator.ptx.flow import Block, Flow
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
 from wavedsl.runtime.emulator.ptx.warp_replay import WarpReplay
+from wavedsl.runtime.emulator.ptx.warp_state import Fork, marks_of
 
 WARP = 32
 FREE = frozenset(
@@ -554,6 +555,7 @@ class Walks:
         self.program = _Program(kernel, machine, chip)
         self.threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
         self.known: dict[tuple[tuple[int, int], tuple[int, int]], _Walk] = {}
+        self.marks: dict[Any, list[int]] = {}
 
     def walk(self, outer: tuple[int, int], inner: tuple[int, int]) -> _Walk:
         found = self.known.get((outer, inner))
@@ -561,6 +563,14 @@ class Walks:
             found = self.known[outer, inner] = _Walk(self.program, self.threads, outer, inner)
             found.run()
         return found
+
+    def fork(self, walk: _Walk, less: _Walk) -> Fork | None:
+        """Where the replay of `walk` and that of `less` go different ways; None if they have nothing in common."""
+        marks = self.marks.get((walk.kept, less.kept))
+        if marks is None:
+            marks = marks_of(walk.warps, less.warps, self.program.ops)
+            self.marks[walk.kept, less.kept] = marks
+        return Fork(less.warps, marks) if marks else None
 
 
 def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -> Played:
@@ -575,12 +585,24 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
     taken = resident * -(-shared_bytes // chip.line)
     here = Launch(groups, resident, launch.memory_share, launch.used_units)
 
-    def replayed(walk: _Walk) -> _Clocks:
-        lines = max(64, chip.l1_lines - taken)
-        replay = WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
-        return _Clocks.of(replay.run([walk.warps], MOST_OPS))
+    lines = max(64, chip.l1_lines - taken)
+    shorter: list[_Walk] = []
+    if walk.whole > walk.played:
+        shorter.append(walks.walk(LONG, SHORT))
+    if walk.total > walk.whole:
+        shorter.append(walks.walk(SHORT, LONG))
+    replay = WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
+    forks = {less.kept: fork for less in shorter if (fork := walks.fork(walk, less))}
+    replay.forks = list(forks.values())
 
-    found = replayed(walk)
+    def replayed(walk: _Walk) -> _Clocks:
+        """The replay of fewer trips, from where it is no longer that of more on."""
+        fork = forks.get(walk.kept)
+        mine = fork.replay if fork is not None else None
+        mine = mine or WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
+        return _Clocks.of(mine.run([walk.warps], MOST_OPS))
+
+    found = _Clocks.of(replay.run([walk.warps], MOST_OPS))
     each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops
     if walk.whole > walk.played:
         less = walks.walk(LONG, SHORT)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from copy import copy
 from heapq import heappop, heappush, heapreplace
 from math import inf
 from operator import itemgetter
@@ -53,7 +54,7 @@ from wavedsl.runtime.emulator.ptx.warp_ops import (
     WarpOp,
     WarpProgram,
 )  # fmt: skip
-from wavedsl.runtime.emulator.ptx.warp_state import Cluster, Meeting, Phases, Sm, Warp, Waves
+from wavedsl.runtime.emulator.ptx.warp_state import NEVER, Cluster, Fork, Meeting, Phases, Sm, Warp, Waves, copied
 from wavedsl.runtime.emulator.timeline import Timeline
 
 OF_SM = frozenset(("lsu", "l1", "memory"))
@@ -88,6 +89,10 @@ class WarpReplay(Queue):
         self.window = [inf, -inf]
         """The first clock of a matrix instruction, and the last."""
         self.timeline: Timeline | None = None
+        self.forks: list[Fork] = []
+        """Where replays of other traces of the one recorded workgroup are to go on by themselves."""
+        self.reached = False
+        """Whether a warp has come to a mark of one of them."""
         used = launch.used_units or chip.units
         share = launch.memory_share
         rates = [chip.unit_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
@@ -127,11 +132,33 @@ class WarpReplay(Queue):
                 name = f"warp {i % each}" + (f" of workgroup {rank} of the cluster" if self.ranks > 1 else "")
                 self.timeline.begin(self.count, number, name, at)
             self.count += 1
+            warp.mark = self._mark(trace)
             cluster.warps.append(warp)
         for warp in cluster.warps:
             self._next(warp)
         if cluster.ended == len(cluster.warps):
             self.at_work.remove(cluster)
+
+    def _mark(self, trace: WarpTrace) -> int:
+        return min((fork.marks[trace.warp] for fork in self.forks if fork.replay is None), default=NEVER)
+
+    def _fork(self) -> None:
+        """Copy the replay for those forks to whose marks a warp has come; it has still to issue what is in front."""
+        at_work = [w for cluster in self.at_work for w in cluster.warps]
+        for fork in self.forks:
+            if fork.replay is None and any(w.place >= fork.marks[w.trace.warp] for w in at_work):
+                new = fork.replay = copy(self)
+                new.sms, new.at_work, new.waves = copied(self.sms, self.at_work, self.waves)
+                new.busy, new.window = dict(self.busy), self.window[:]
+                new.stalls, new.lines, new.started = self.stalls.copy(), self.lines.copy(), self.started.copy()
+                new.recorded, new.ops = {}, {}
+                new.forks, new.reached, new.begun = [], False, self.started[0]
+                for cluster in new.at_work:
+                    for w in cluster.warps:
+                        w.trace, w.mark = fork.others[w.trace.warp], NEVER
+        for w in at_work:
+            w.mark = self._mark(w.trace)
+        self.reached = False
 
     def _next(self, w: Warp, earliest: float = 0.0) -> Cluster | None:
         """Put a warp's next instruction on the queue; the cluster, if that was its last."""
@@ -243,6 +270,9 @@ class WarpReplay(Queue):
                         self._unpark(t)
                     if ended is not None:
                         break
+                    if self.reached:
+                        self.last = max(self.last, int(latest) + self.turn)
+                        self._fork()
                     continue
             for c in op.writes:
                 ready[c] = done
@@ -285,6 +315,9 @@ class WarpReplay(Queue):
                 self._unpark(t)
             if ended is not None:
                 break
+            if self.reached:
+                self.last = max(self.last, int(latest) + self.turn)
+                self._fork()
         self.last = max(self.last, int(latest) + self.turn)
         return int(t), ended
 
@@ -307,6 +340,8 @@ class WarpReplay(Queue):
                     return False
                 block, w.visit = visits[number]
                 w.place = number + 1
+                if number + 1 == w.mark:
+                    self.reached = True
                 ops, place = self.ops[block], 0
                 end = len(ops)
                 continue

@@ -1,20 +1,21 @@
 """What the warp replay knows at one clock: SMs, workgroups and warps at work, mbarriers and barriers; and a copy of it.
 
 In: what `warp_replay` does to them. Out: the same again, for a replay that goes on otherwise from there (`copied`).
+Traces that begin alike are replayed together as far as they do: a `Fork` says how far that is.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.runtime.emulator.cycle_chips import SIMDS
 from wavedsl.runtime.emulator.cycle_queue import LineCache
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
-from wavedsl.runtime.emulator.ptx.warp_ops import PORTS, WarpOp
+from wavedsl.runtime.emulator.ptx.warp_ops import NAME, PORTS, WarpOp
 
-NEVER = -1
+NEVER = 1 << 62
 """Place of a trace that no warp reaches."""
 Waves = list[tuple[float, int, "Warp"]]
 """A heap of (clock, age, warp)."""
@@ -136,6 +137,40 @@ class Warp:
         new.ready, new.groups, new.stores = self.ready[:], self.groups[:], self.stores[:]
         new.closed = self.closed[:]
         return new
+
+
+class Fork:
+    """Where a replay of one workgroup's traces and that of `others`, other traces of its warps, go different ways."""
+
+    __slots__ = ("marks", "others", "replay")
+
+    def __init__(self, others: Sequence[WarpTrace], marks: Sequence[int]):
+        self.others, self.marks = others, marks
+        self.replay: Any = None
+        """The `WarpReplay` of `others`, as it was when the first warp came to its mark."""
+
+
+def marks_of(
+    traces: Sequence[WarpTrace], others: Sequence[WarpTrace], ops: Callable[[int], Sequence[WarpOp]]
+) -> list[int]:  # fmt: skip
+    """By warp, the place from which on its visits may no longer be the same: the one behind the last block with an
+    instruction (which `ops` gives) whose next one is the same, too. A warp that has loaded that instruction has seen
+    nothing in which the traces differ. `NEVER` where they are the same; empty where a warp's differ from the start."""
+    found = []
+    for one, other in zip(traces, others):
+        alike = next((i for i, (x, y) in enumerate(zip(one.visits, other.visits)) if x != y), None)
+        if alike is None:
+            if len(one.visits) == len(other.visits):
+                found.append(NEVER)
+                continue
+            alike = min(len(one.visits), len(other.visits))
+        place = alike - 1
+        while place > 0 and all(op.kind == NAME for op in ops(one.visits[place - 1][0])):
+            place -= 1
+        if place <= 0:
+            return []
+        found.append(place)
+    return found
 
 
 def copied(sms: Sequence[Sm], at_work: Sequence[Cluster], waves: Waves) -> tuple[list[Sm], list[Cluster], Waves]:
