@@ -267,7 +267,8 @@ _WAITS = {
     "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.CLUSTER_WAIT, "matrix.commit": w.CLOSE,
     "matrix.wait": w.PRODUCTS, "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
 }  # fmt: skip
-Visit = dict[int, Sequence[tuple[Any, ...]]]
+Happened = Sequence[tuple[Any, ...]]
+Visit = dict[int, Happened]
 _NOTHING: Visit = {}
 """The events of a block that has none: shared, and never changed."""
 
@@ -294,6 +295,14 @@ class _Walk:
         self.depth = 0
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
+        self.how: dict[str, Callable[[Op, Frame, int], Happened]] = {
+            **dict.fromkeys(("load.shared", "store.shared"), self.on_shared),
+            **dict.fromkeys(_GLOBAL, self.on_global),
+            **dict.fromkeys(_BARRIERS, self.at_barrier),
+            **dict.fromkeys((*_SIGNALS, "signal.wait"), self.signal),
+            "copy.bulk.store": self.bulk_store,
+        }
+        """What gives the events of one op and warp, as `warp_events` has them, by the op's name."""
         self.asked: dict[tuple[int, int], int] = {}
         """(warp, mbarrier) → the phases that it last waited for."""
         self.played = self.whole = self.total = 0
@@ -338,7 +347,8 @@ class _Walk:
 
     def visit(self, events: Sequence[tuple[int, Op]], frame: Frame, warp: int) -> Visit:
         """The events of a block as one warp runs it."""
-        return {index: found for index, what in events if (found := self.events(what, frame, warp))}
+        how = self.how
+        return {index: found for index, what in events if (found := how[what.name](what, frame, warp))}
 
     def names(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value], warps: range) -> None:
         if to:
@@ -421,65 +431,60 @@ class _Walk:
 
     # ------------------------------------------------------------------------------------------------ events
 
-    def events(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
-        """The events of one op and warp, as `warp_events` has them."""
-        name = op.name
-        if name in _SIGNALS:
-            return self.signal(op, frame, warp)
-        if name in ("load.shared", "store.shared"):
-            return (("shared", frame.shared(op, warp)),)
-        if name in _GLOBAL:
-            sectors = frame.lines(op, warp)
-            if not sectors:
-                return ()
-            lines = tuple(dict.fromkeys(s >> 2 for s in sectors))
-            found: tuple[Any, ...] = ("global", 32 * len(sectors), lines, len(sectors))
-            if name == "copy.async":
-                return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
-            return (found,)
-        wave = warp // self.each
+    def on_shared(self, op: Op, frame: Frame, warp: int) -> Happened:
+        return (("shared", frame.shared(op, warp)),)
+
+    def on_global(self, op: Op, frame: Frame, warp: int) -> Happened:
+        sectors = frame.lines(op, warp)
+        if not sectors:
+            return ()
+        lines = tuple(dict.fromkeys(s >> 2 for s in sectors))
+        found: tuple[Any, ...] = ("global", 32 * len(sectors), lines, len(sectors))
+        if op.name == "copy.async":
+            return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
+        return (found,)
+
+    def at_barrier(self, op: Op, frame: Frame, warp: int) -> Happened:
+        name, wave = op.name, warp // self.each
         if name == "wave.barrier":
             return (("barrier", WARP, 1 + wave, self.each),)
         if name in ("turn.take", "turn.give"):  # between waves 0 and 1
             return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
-        if name in ("barrier", "fence"):
-            threads = op.attrs.get("threads")
-            return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
-        return self.signal(op, frame, warp)
+        threads = op.attrs.get("threads")
+        return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
 
-    def signal(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
-        name = op.name
-        if name == "copy.bulk.store":
-            lanes = self.lanes(op.args[2], frame, warp)
-            return (("store", lanes, lanes * self.box(op), 0),) if lanes else ()
-        wave = warp // self.each
+    def bulk_store(self, op: Op, frame: Frame, warp: int) -> Happened:
+        lanes = self.lanes(op.args[2], frame, warp)
+        return (("store", lanes, lanes * self.box(op), 0),) if lanes else ()
+
+    def signal(self, op: Op, frame: Frame, warp: int) -> Happened:
+        """What happens to an mbarrier."""
+        name, wave = op.name, warp // self.each
         key = frame.uniform(op.args[2 if name == "copy.bulk" else 0], wave)
         if key is None:
             return ()
+        if name == "signal.wait":
+            parity = frame.uniform(op.args[1], wave)
+            phases = self.asked.get((warp, key), -1) + 1
+            if parity is not None and phases % 2 == parity % 2:
+                phases += 1
+            self.asked[warp, key] = phases
+            return (("test", 1, key, phases),)
         if name == "signal.init":
             return (("init", 1, key, op.attrs["count"]),)
         if name == "signal.expect":
             return (("arrive", 1, key, 1, op.attrs["bytes"]),)
         if name == "copy.bulk":
             return (("copy", 1, key, self.box(op) * op.attrs["receivers"], 0),)
-        if name.startswith("signal.arrive"):
-            lanes = self.lanes(op.args[-1], frame, warp)
-            return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()
-        parity = frame.uniform(op.args[1], wave)
-        phases = self.asked.get((warp, key), -1) + 1
-        if parity is not None and phases % 2 == parity % 2:
-            phases += 1
-        self.asked[warp, key] = phases
-        return (("test", 1, key, phases),)
+        lanes = self.lanes(op.args[-1], frame, warp)
+        return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()
 
     def lanes(self, mask: Value, frame: Frame, warp: int) -> int:
         """Lanes of a warp whose mask is set; unknown: the first of the wave."""
         if mask.const is not None:
             return WARP if mask.const else 0
-        found = frame.value(mask)
-        if found is None:
-            return int(warp % self.each == 0)
-        return int(np.count_nonzero(found[warp * WARP : (warp + 1) * WARP]))
+        found = frame.set_lanes(mask, WARP)
+        return int(warp % self.each == 0) if found is None else found[warp]
 
     def box(self, op: Op) -> int:
         """Bytes of a tensor map's box."""
