@@ -590,22 +590,27 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
     taken = resident * -(-shared_bytes // chip.line)
     here = Launch(groups, resident, launch.memory_share, launch.used_units)
 
-    lines = max(64, chip.l1_lines - taken)
     shorter: list[_Walk] = []
     if walk.whole > walk.played:
         shorter.append(walks.walk(LONG, SHORT))
     if walk.total > walk.whole:
         shorter.append(walks.walk(SHORT, LONG))
-    replay = WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
+
+    def new() -> WarpReplay:
+        lines = max(64, chip.l1_lines - taken)
+        replay = WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
+        replay.explains = False
+        return replay
+
+    replay = new()
     forks = {less.kept: fork for less in shorter if (fork := walks.fork(walk, less))}
     replay.forks = list(forks.values())
 
-    def replayed(walk: _Walk) -> _Clocks:
-        """The replay of fewer trips, from where it is no longer that of more on."""
-        fork = forks.get(walk.kept)
+    def replayed(less: _Walk) -> _Clocks:
+        """The replay of fewer trips: what it has in common with that of more has been."""
+        fork = forks.get(less.kept)
         mine = fork.replay if fork is not None else None
-        mine = mine or WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
-        return _Clocks.of(mine.run([walk.warps], MOST_OPS))
+        return _Clocks.of((mine or new()).run([less.warps], MOST_OPS))
 
     found = _Clocks.of(replay.run([walk.warps], MOST_OPS))
     each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops

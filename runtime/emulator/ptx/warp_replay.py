@@ -89,6 +89,8 @@ class WarpReplay(Queue):
         self.window = [inf, -inf]
         """The first clock of a matrix instruction, and the last."""
         self.timeline: Timeline | None = None
+        self.explains = True
+        """Whether somebody wants to know who waited for what: `stalls` and `lines`."""
         self.forks: list[Fork] = []
         """Where replays of other traces of the one recorded workgroup are to go on by themselves."""
         self.reached = False
@@ -191,7 +193,7 @@ class WarpReplay(Queue):
         first, and only that one is asked again when the pipe is free: no other can go before it.
         """
         waves, stalls, lines, sources = self.waves, self.stalls, self.lines, self.program.sources
-        timeline = self.timeline
+        timeline, explains = self.timeline, self.explains
         t: float = 0
         latest: float = 0
         ended: Cluster | None = None
@@ -219,7 +221,7 @@ class WarpReplay(Queue):
             t = at
             if t > latest:
                 latest = t
-            if t > w.free:
+            if explains and t > w.free:
                 waited = int(t - w.free)
                 if waited:
                     stalls[w.reason] += waited
