@@ -39,10 +39,10 @@ class Threads:
         self.constant: dict[int, Array | None] = {}
         """Values that no trip changes."""
         self.varies: dict[int, bool] = {}
-        self.waves: dict[tuple[int, int], list[int]] = {}
-        """Of values that no trip changes what `Frame.each` says."""
+        self.said: dict[tuple[int, str, int], list[int]] = {}
+        """Of values that no trip changes what `Frame.each` and `Frame.set_lanes` say."""
         self.lds: dict[tuple[int, bool, bytes], int] = {}
-        self.served_all: dict[tuple[int, bytes], list[int]] = {}
+        self.lds_by_wave: dict[tuple[int, bytes], list[int]] = {}
         self.unknown: dict[int, int] = {}
         """Accesses whose addresses data decide, numbered."""
 
@@ -71,13 +71,13 @@ class Threads:
         return found
 
     def served_by(self, op: Op, at: Array) -> list[int]:
-        """By wave, the same of an access at byte addresses [thread]; whoever's lie 128 bytes, which is all banks, or a
-        multiple of that apart, needs the same."""
+        """By wave, the same of an access at byte addresses [thread]; asked for once for all trips whose addresses are
+        a multiple of 128 bytes apart."""
         lanes = at.reshape(-1, self.lanes)
         key = (id(op), (lanes - (lanes[:, :1] & -128)).tobytes())
-        found = self.served_all.get(key)
+        found = self.lds_by_wave.get(key)
         if found is None:
-            found = self.served_all[key] = [self.served(op, own) for own in lanes]
+            found = self.lds_by_wave[key] = [self.served(op, own) for own in lanes]
         return found
 
     def leaf(self, v: Value) -> Array | None:
@@ -124,8 +124,8 @@ class Frame:
         self.events: dict[int, list[Any]] = {}
         self.inner: dict[tuple[int, int, int], Frame] = {}
         """(loop, trip, its counter, which differs from wave to wave) → the frame of that trip."""
-        self.waves: dict[tuple[int, int], list[int]] = {}
-        """What `each` has said."""
+        self.said: dict[tuple[int, str, int], list[int]] = {}
+        """What `each` and `set_lanes` have said."""
 
     def value(self, v: Value) -> Array | None:
         """An integer or predicate of every thread [threads]; None where data decide."""
@@ -159,27 +159,28 @@ class Frame:
 
     def each(self, v: Value, size: int) -> list[int] | None:
         """A value of the first of every `size` threads."""
-        key = v.id, size
-        found = self.waves.get(key) or self.threads.waves.get(key)
+        key = v.id, "first", size
+        found = self.said.get(key) or self.threads.said.get(key)
         if found is None:
             value = self.value(v)
             if value is None:
                 return None
-            of = self.waves if v.id in self.known else self.threads.waves
-            found = of[key] = value[::size].astype(np.int64).tolist()
+            found = self._says(v)[key] = value[::size].astype(np.int64).tolist()
         return found
 
     def set_lanes(self, mask: Value, size: int) -> list[int] | None:
-        """How many of every `size` threads a mask is set in."""
-        key = mask.id, -size
-        found = self.waves.get(key) or self.threads.waves.get(key)
+        """In how many of every `size` threads a mask is set."""
+        key = mask.id, "set", size
+        found = self.said.get(key) or self.threads.said.get(key)
         if found is None:
             value = self.value(mask)
             if value is None:
                 return None
-            of = self.waves if mask.id in self.known else self.threads.waves
-            found = of[key] = np.count_nonzero(value.reshape(-1, size), axis=1).tolist()
+            found = self._says(mask)[key] = np.count_nonzero(value.reshape(-1, size), axis=1).tolist()
         return found
+
+    def _says(self, v: Value) -> dict[tuple[int, str, int], list[int]]:
+        return self.said if v.id in self.known else self.threads.said
 
     def of_wave(self, v: Value, wave: int) -> bool | None:
         """Whether a predicate holds in any lane of a wave."""

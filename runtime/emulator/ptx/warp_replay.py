@@ -189,14 +189,16 @@ class WarpReplay(Queue):
         the clock of the last one, and that cluster.
 
         One loop for all that the replay spends its time on: who has to wait for a pipe, and instructions of a block
-        whose next one waits for nobody else. Those who wait for the same pipe stand in line, the oldest
-        first, and only that one is asked again when the pipe is free: no other can go before it.
+        whose next one waits for nobody else. Those who wait for the same pipe stand in line, the oldest first, and only
+        that one is asked again when the pipe is free: no other can go before it.
         """
         waves, stalls, lines, sources = self.waves, self.stalls, self.lines, self.program.sources
         timeline, explains = self.timeline, self.explains
         t: float = 0
         latest: float = 0
         ended: Cluster | None = None
+        if self.reached:  # by warps that have just begun
+            self._fork()
         while waves:
             at, age, w = waves[0]
             op = w.op
