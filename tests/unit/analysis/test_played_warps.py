@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
-from wavedsl.runtime.emulator.cycle_queue import sharing
+from wavedsl.runtime.emulator.cycle_queue import Launch, sharing
 from wavedsl.runtime.emulator.ptx import warp_replay
+from wavedsl.runtime.emulator.ptx.flow import Block, Flow
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
 from wavedsl.runtime.emulator.ptx.warp_ops import NAME, PLAIN, WarpOp
-from wavedsl.runtime.emulator.ptx.warp_state import NEVER, marks_of
+from wavedsl.runtime.emulator.ptx.warp_state import NEVER, Fork, marks_of
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
@@ -198,6 +200,36 @@ def test_replays_part_before_a_warp_can_see_it():
     assert marks([0, 2, 0], [0, 2, 0]) == [NEVER]
     assert marks([0, 2, 0, 2], [0, 2, 0]) == [2]
     assert marks([0, 2], [2, 2]) == marks([1, 1, 0], [1, 1, 2]) == []
+
+
+def test_replays_may_part_right_behind_the_first_instruction():
+    """Warps that have only been started are at their marks already."""
+    blocks = []
+    for number, (kind, port, busy) in enumerate(((PLAIN, "alu", 2), (NAME, "issue", 1), (PLAIN, "sfu", 8))):
+        op = WarpOp()
+        op.index, op.kind, op.port, op.busy, op.latency = number, kind, port, busy, 20
+        op.reads, op.writes, op.limit, op.bypass, op.memory, op.traffic = (0,), (0,), 0, False, "dependence", 0
+        blocks.append([op])
+    flow = Flow([Block(i, i + 1, []) for i in range(3)], {})
+    program = SimpleNamespace(ops=blocks.__getitem__, count=1, sources=["dependence"], flow=flow)
+
+    def traces(*numbers):
+        warps = [WarpTrace(i) for i in range(6)]
+        for warp in warps:
+            warp.visits = [(n, {}) for n in numbers]
+        return warps
+
+    chip = sm_of(product_named("A100"))
+
+    def replay():
+        return warp_replay.WarpReplay(program, played_warps._Events(), chip, Launch(1, 1), 1, 64)
+
+    more, fewer = traces(0, 1, 2, 2), traces(0, 1, 0)
+    fork = Fork(fewer, marks_of(more, fewer, program.ops))
+    first = replay()
+    first.forks = [fork]
+    assert first.run([more]) == replay().run([more])
+    assert fork.replay.begun == 1 and fork.replay.run([fewer]) == replay().run([fewer])
 
 
 def test_what_waits_is_predicted_slower():
