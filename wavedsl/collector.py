@@ -1,7 +1,8 @@
-"""Python's cyclic garbage collector, held off while a kernel is compiled.
+"""Python's cyclic garbage collector, held off while a kernel is compiled or predicted.
 
 A compile makes a hundred thousand small objects and drops few cycles, but their number starts full collections that
-look at everything the process holds: 40 ms with sympy and networkx alone. The idea: `with PAUSED:` around the compile.
+look at everything the process holds: 40 ms with sympy and networkx alone. The traces that a prediction replays are as
+many. The idea: `with PAUSED:` around the compile.
 Uses may nest and overlap over threads; the collector is as it was when the last one ends.
 """
 

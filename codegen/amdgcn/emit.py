@@ -141,10 +141,15 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
                 raise pressure_error(program, live, failure) from None
             if failure.cls == "v" and room:
                 movers = movers or _Movers(program, room)
-                if movers.some(pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max() - limits["v"]):
+                if movers.rounds and movers.some(_most(failure, live) - limits["v"]):
                     continue
             if not vectors.relieve(live, failure, {**limits, "a": room}):
                 raise pressure_error(program, live, failure) from None
+
+
+def _most(failure: Pressure, live: liveness.Liveness) -> int:
+    """Registers of the vector file that are live together at most."""
+    return int(pressure_of(failure.bundles, "v", 2 * live.instructions + 2).max())
 
 
 class _Movers:

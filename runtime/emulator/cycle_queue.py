@@ -88,10 +88,12 @@ class Queue(ABC):
     last: int
     turn = 1
     """Clocks that the last instruction of a wave takes."""
+    begun = 0
+    """Workgroups that are at work before `run` begins."""
 
     @abstractmethod
-    def _length(self, group: Sequence[Any]) -> int:
-        """Instructions of a recorded workgroup."""
+    def _length(self, number: int, group: Sequence[Any]) -> int:
+        """Instructions of a recorded workgroup, which is the replay's number so and so."""
 
     @abstractmethod
     def _start(self, recorded: Sequence[Sequence[Any]], number: int, slot: int, at: int) -> None:
@@ -111,7 +113,7 @@ class Queue(ABC):
         Where they have more than `most` instructions no more than twice those that reside together, and one, are.
         """
         launch = self.launch
-        instructions = [self._length(group) for group in traces]
+        instructions = [self._length(number, group) for number, group in enumerate(traces)]
         total = 0
         wanted = 0
         while wanted < launch.groups and (wanted <= 2 * launch.resident or total < most):
@@ -119,7 +121,7 @@ class Queue(ABC):
             wanted += 1
         started = min(wanted, launch.resident)
         ends: list[int] = []
-        for k in range(started):
+        for k in range(self.begun, started):
             self._start(traces, k, k, 0)
         clock = 0
         while self.waves:

@@ -39,7 +39,10 @@ class Threads:
         self.constant: dict[int, Array | None] = {}
         """Values that no trip changes."""
         self.varies: dict[int, bool] = {}
+        self.said: dict[tuple[int, str, int], list[int]] = {}
+        """Of values that no trip changes what `Frame.each` and `Frame.set_lanes` say."""
         self.lds: dict[tuple[int, bool, bytes], int] = {}
+        self.lds_by_wave: dict[tuple[int, bytes], list[int]] = {}
         self.unknown: dict[int, int] = {}
         """Accesses whose addresses data decide, numbered."""
 
@@ -65,6 +68,16 @@ class Threads:
             else:
                 found = shared_clocks(size, lanes.astype(np.int64))
             self.lds[key] = found
+        return found
+
+    def served_by(self, op: Op, at: Array) -> list[int]:
+        """By wave, the same of an access at byte addresses [thread]; asked for once for all trips whose addresses are
+        a multiple of 128 bytes apart."""
+        lanes = at.reshape(-1, self.lanes)
+        key = (id(op), (lanes - (lanes[:, :1] & -128)).tobytes())
+        found = self.lds_by_wave.get(key)
+        if found is None:
+            found = self.lds_by_wave[key] = [self.served(op, own) for own in lanes]
         return found
 
     def leaf(self, v: Value) -> Array | None:
@@ -111,6 +124,8 @@ class Frame:
         self.events: dict[int, list[Any]] = {}
         self.inner: dict[tuple[int, int, int], Frame] = {}
         """(loop, trip, its counter, which differs from wave to wave) → the frame of that trip."""
+        self.said: dict[tuple[int, str, int], list[int]] = {}
+        """What `each` and `set_lanes` have said."""
 
     def value(self, v: Value) -> Array | None:
         """An integer or predicate of every thread [threads]; None where data decide."""
@@ -139,8 +154,33 @@ class Frame:
 
     def uniform(self, v: Value, wave: int = 0) -> int | None:
         """A value that all threads of a wave share."""
-        found = self.value(v)
-        return None if found is None else int(found[wave * self.threads.kernel.wave_size])
+        found = self.each(v, self.threads.kernel.wave_size)
+        return None if found is None else found[wave]
+
+    def each(self, v: Value, size: int) -> list[int] | None:
+        """A value of the first of every `size` threads."""
+        key = v.id, "first", size
+        found = self.said.get(key) or self.threads.said.get(key)
+        if found is None:
+            value = self.value(v)
+            if value is None:
+                return None
+            found = self._says(v)[key] = value[::size].astype(np.int64).tolist()
+        return found
+
+    def set_lanes(self, mask: Value, size: int) -> list[int] | None:
+        """In how many of every `size` threads a mask is set."""
+        key = mask.id, "set", size
+        found = self.said.get(key) or self.threads.said.get(key)
+        if found is None:
+            value = self.value(mask)
+            if value is None:
+                return None
+            found = self._says(mask)[key] = np.count_nonzero(value.reshape(-1, size), axis=1).tolist()
+        return found
+
+    def _says(self, v: Value) -> dict[tuple[int, str, int], list[int]]:
+        return self.said if v.id in self.known else self.threads.said
 
     def of_wave(self, v: Value, wave: int) -> bool | None:
         """Whether a predicate holds in any lane of a wave."""
@@ -197,7 +237,7 @@ class Frame:
         at = self.value(op.args[0])
         if at is None:
             at = np.arange(kernel.block, dtype=np.int32) * np.int32(size)
-        return [threads.served(op, lanes) for lanes in at.reshape(-1, threads.lanes)]
+        return threads.served_by(op, at)
 
     def lines(self, op: Op, wave: int) -> tuple[int, ...]:
         """The cache lines that one access of a wave touches; those of different arrays differ. Empty where it is

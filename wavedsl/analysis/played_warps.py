@@ -33,6 +33,7 @@ from wavedsl.runtime.emulator.ptx import warp_ops as w
 from wavedsl.runtime.emulator.ptx.flow import Block, Flow
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
 from wavedsl.runtime.emulator.ptx.warp_replay import WarpReplay
+from wavedsl.runtime.emulator.ptx.warp_state import Fork, marks_of
 
 WARP = 32
 FREE = frozenset(
@@ -67,7 +68,7 @@ def _met_alone(kernel: Kernel) -> frozenset[str]:
 
 @dataclass
 class _Item:
-    """Part of a region: a block (its number, and its ops that have events), or a `for` or `if`."""
+    """Part of a region: a stretch of blocks (its number, and its ops that have events), or a `for` or `if`."""
 
     block: int = -1
     events: Sequence[tuple[int, Op]] = ()
@@ -75,7 +76,8 @@ class _Item:
 
 
 class _Program:
-    """What the replay needs of a `WarpProgram`: blocks of IR ops."""
+    """What the replay needs of a `WarpProgram`: blocks of IR ops. Blocks that always follow each other are scheduled
+    one by one, but make one `stretch`, which to the replay is a block."""
 
     def __init__(self, kernel: Kernel, machine: Target, chip: SmModel):
         self.kernel, self.chip = kernel, chip
@@ -84,6 +86,10 @@ class _Program:
         self.known: list[list[w.WarpOp]] = []
         self.sources: list[str] = []
         self.held: dict[int, tuple[int, ...]] = {}
+        self.names: dict[int, list[w.WarpOp]] = {}
+        """Blocks of `hand_over`, whole."""
+        self.settled = 0
+        """Stretches there were when `settle` was last asked."""
         self.items: dict[int, list[_Item]] = {}
         self.moved: dict[tuple[int, str], int] = {}
         self.number = 0
@@ -116,10 +122,28 @@ class _Program:
         self.number += 1
         return op
 
-    def block(self, ops: list[w.WarpOp], ends: bool) -> int:
-        self.known.append(w.scheduled(ops, ends))
+    def stretch(self, ops: list[w.WarpOp]) -> int:
+        """The number of what has just been made, in the order of issue."""
+        self.known.append(ops)
         self.flow.blocks.append(Block(self.number - len(ops), self.number, []))
         return len(self.known) - 1
+
+    def settle(self) -> None:
+        """Leave out names of values that are always there, as sums of warpgroups are to who does not wait for them: of
+        classes that no instruction writes, and no name of one that another writes."""
+        if self.settled == len(self.known):
+            return
+        self.settled = len(self.known)
+        written = {c for ops in self.known for op in ops if op.kind != w.NAME for c in op.writes}
+        names = [n for block in self.names.values() for n in block]
+        before = -1
+        while before != len(written):
+            before = len(written)
+            for name in names:
+                if not written.isdisjoint(name.reads):
+                    written.update(name.writes)
+        for block, named in self.names.items():
+            self.known[block] = [n for n in named if not written.isdisjoint(n.writes)]
 
     def hand_over(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value]) -> int:
         """The block of names by which values go on under others."""
@@ -135,30 +159,36 @@ class _Program:
             # Names that others still read come last; what goes round in a ring is a clock or two off.
             read = {c for n in names for c in n.reads}
             names.sort(key=lambda n: n.writes[0] in read)
-            self.known.append(names)
-            self.flow.blocks.append(Block(self.number - len(names), self.number, []))
-            found = self.moved[key] = len(self.known) - 1
+            found = self.moved[key] = self.stretch(names)
+            self.names[found] = names
         return found
 
     def region(self, region: Region) -> list[_Item]:
-        """The blocks and control ops of a region, in order."""
+        """The stretches and control ops of a region, in order."""
         found = self.items.get(id(region))
         if found is not None:
             return found
         found = self.items[id(region)] = []
         ops: list[w.WarpOp] = []
+        done: list[w.WarpOp] = []
         events: list[tuple[int, Op]] = []
 
         def close(ends: bool) -> None:
-            nonlocal ops, events
-            if ops:
-                found.append(_Item(self.block(ops, ends), events))
-            ops, events = [], []
+            nonlocal ops
+            done.extend(w.scheduled(ops, ends))
+            ops = []
+
+        def leave() -> None:
+            nonlocal done, events
+            close(False)
+            if done:
+                found.append(_Item(self.stretch(done), events))
+            done, events = [], []
 
         alone = _met_alone(self.kernel)
         for op in region.ops:
             if op.regions:
-                close(False)
+                leave()
                 found.append(_Item(control=op))
                 continue
             if op.name in FREE or op.name == "yield":
@@ -176,7 +206,7 @@ class _Program:
             ops.append(made)
             if op.name in ENDS or op.name.startswith("matrix."):
                 close(True)
-        close(False)
+        leave()
         return found
 
     # ------------------------------------------------------------------------------------------------ single ops
@@ -237,7 +267,8 @@ _WAITS = {
     "turn.take": w.BARRIER, "turn.give": w.BARRIER, "cluster.barrier": w.CLUSTER_WAIT, "matrix.commit": w.CLOSE,
     "matrix.wait": w.PRODUCTS, "signal.wait": w.TEST, "bulk.commit": w.BULK_COMMIT, "bulk.wait": w.BULK_WAIT,
 }  # fmt: skip
-Visit = dict[int, Sequence[tuple[Any, ...]]]
+Happened = Sequence[tuple[Any, ...]]
+Visit = dict[int, Happened]
 _NOTHING: Visit = {}
 """The events of a block that has none: shared, and never changed."""
 
@@ -264,6 +295,14 @@ class _Walk:
         self.depth = 0
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
+        self.how: dict[str, Callable[[Op, Frame, int], Happened]] = {
+            **dict.fromkeys(("load.shared", "store.shared"), self.on_shared),
+            **dict.fromkeys(_GLOBAL, self.on_global),
+            **dict.fromkeys(_BARRIERS, self.at_barrier),
+            **dict.fromkeys((*_SIGNALS, "signal.wait"), self.signal),
+            "copy.bulk.store": self.bulk_store,
+        }
+        """What gives the events of one op and warp, as `warp_events` has them, by the op's name."""
         self.asked: dict[tuple[int, int], int] = {}
         """(warp, mbarrier) → the phases that it last waited for."""
         self.played = self.whole = self.total = 0
@@ -287,6 +326,7 @@ class _Walk:
             if apart:  # loops leave other values in each wave
                 frame = Frame(self.threads)
             self.region(self.kernel.body, frame, wave, range(wave * self.each, (wave + 1) * self.each))
+        self.program.settle()
 
     def region(self, region: Region, frame: Frame, wave: int, warps: range) -> None:
         blocks = self.program.flow.blocks
@@ -307,7 +347,8 @@ class _Walk:
 
     def visit(self, events: Sequence[tuple[int, Op]], frame: Frame, warp: int) -> Visit:
         """The events of a block as one warp runs it."""
-        return {index: found for index, what in events if (found := self.events(what, frame, warp))}
+        how = self.how
+        return {index: found for index, what in events if (found := how[what.name](what, frame, warp))}
 
     def names(self, op: Op, what: str, values: Sequence[Value], to: Sequence[Value], warps: range) -> None:
         if to:
@@ -390,65 +431,60 @@ class _Walk:
 
     # ------------------------------------------------------------------------------------------------ events
 
-    def events(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
-        """The events of one op and warp, as `warp_events` has them."""
-        name = op.name
-        if name in _SIGNALS:
-            return self.signal(op, frame, warp)
-        if name in ("load.shared", "store.shared"):
-            return (("shared", frame.shared(op, warp)),)
-        if name in _GLOBAL:
-            sectors = frame.lines(op, warp)
-            if not sectors:
-                return ()
-            lines = tuple(dict.fromkeys(s >> 2 for s in sectors))
-            found: tuple[Any, ...] = ("global", 32 * len(sectors), lines, len(sectors))
-            if name == "copy.async":
-                return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
-            return (found,)
-        wave = warp // self.each
+    def on_shared(self, op: Op, frame: Frame, warp: int) -> Happened:
+        return (("shared", frame.shared(op, warp)),)
+
+    def on_global(self, op: Op, frame: Frame, warp: int) -> Happened:
+        sectors = frame.lines(op, warp)
+        if not sectors:
+            return ()
+        lines = tuple(dict.fromkeys(s >> 2 for s in sectors))
+        found: tuple[Any, ...] = ("global", 32 * len(sectors), lines, len(sectors))
+        if op.name == "copy.async":
+            return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
+        return (found,)
+
+    def at_barrier(self, op: Op, frame: Frame, warp: int) -> Happened:
+        name, wave = op.name, warp // self.each
         if name == "wave.barrier":
             return (("barrier", WARP, 1 + wave, self.each),)
         if name in ("turn.take", "turn.give"):  # between waves 0 and 1
             return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
-        if name in ("barrier", "fence"):
-            threads = op.attrs.get("threads")
-            return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
-        return self.signal(op, frame, warp)
+        threads = op.attrs.get("threads")
+        return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
 
-    def signal(self, op: Op, frame: Frame, warp: int) -> Sequence[tuple[Any, ...]]:
-        name = op.name
-        if name == "copy.bulk.store":
-            lanes = self.lanes(op.args[2], frame, warp)
-            return (("store", lanes, lanes * self.box(op), 0),) if lanes else ()
-        wave = warp // self.each
+    def bulk_store(self, op: Op, frame: Frame, warp: int) -> Happened:
+        lanes = self.lanes(op.args[2], frame, warp)
+        return (("store", lanes, lanes * self.box(op), 0),) if lanes else ()
+
+    def signal(self, op: Op, frame: Frame, warp: int) -> Happened:
+        """What happens to an mbarrier."""
+        name, wave = op.name, warp // self.each
         key = frame.uniform(op.args[2 if name == "copy.bulk" else 0], wave)
         if key is None:
             return ()
+        if name == "signal.wait":
+            parity = frame.uniform(op.args[1], wave)
+            phases = self.asked.get((warp, key), -1) + 1
+            if parity is not None and phases % 2 == parity % 2:
+                phases += 1
+            self.asked[warp, key] = phases
+            return (("test", 1, key, phases),)
         if name == "signal.init":
             return (("init", 1, key, op.attrs["count"]),)
         if name == "signal.expect":
             return (("arrive", 1, key, 1, op.attrs["bytes"]),)
         if name == "copy.bulk":
             return (("copy", 1, key, self.box(op) * op.attrs["receivers"], 0),)
-        if name.startswith("signal.arrive"):
-            lanes = self.lanes(op.args[-1], frame, warp)
-            return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()
-        parity = frame.uniform(op.args[1], wave)
-        phases = self.asked.get((warp, key), -1) + 1
-        if parity is not None and phases % 2 == parity % 2:
-            phases += 1
-        self.asked[warp, key] = phases
-        return (("test", 1, key, phases),)
+        lanes = self.lanes(op.args[-1], frame, warp)
+        return (("arrive", lanes, key, 1, 0, name == "signal.arrive.at"),) if lanes else ()
 
     def lanes(self, mask: Value, frame: Frame, warp: int) -> int:
         """Lanes of a warp whose mask is set; unknown: the first of the wave."""
         if mask.const is not None:
             return WARP if mask.const else 0
-        found = frame.value(mask)
-        if found is None:
-            return int(warp % self.each == 0)
-        return int(np.count_nonzero(found[warp * WARP : (warp + 1) * WARP]))
+        found = frame.set_lanes(mask, WARP)
+        return int(warp % self.each == 0) if found is None else found[warp]
 
     def box(self, op: Op) -> int:
         """Bytes of a tensor map's box."""
@@ -524,6 +560,7 @@ class Walks:
         self.program = _Program(kernel, machine, chip)
         self.threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
         self.known: dict[tuple[tuple[int, int], tuple[int, int]], _Walk] = {}
+        self.marks: dict[Any, list[int]] = {}
 
     def walk(self, outer: tuple[int, int], inner: tuple[int, int]) -> _Walk:
         found = self.known.get((outer, inner))
@@ -531,6 +568,14 @@ class Walks:
             found = self.known[outer, inner] = _Walk(self.program, self.threads, outer, inner)
             found.run()
         return found
+
+    def fork(self, walk: _Walk, less: _Walk) -> Fork | None:
+        """Where the replay of `walk` and that of `less` go different ways; None if they have nothing in common."""
+        marks = self.marks.get((walk.kept, less.kept))
+        if marks is None:
+            marks = marks_of(walk.warps, less.warps, self.program.ops)
+            self.marks[walk.kept, less.kept] = marks
+        return Fork(less.warps, marks) if marks else None
 
 
 def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -> Played:
@@ -545,12 +590,29 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
     taken = resident * -(-shared_bytes // chip.line)
     here = Launch(groups, resident, launch.memory_share, launch.used_units)
 
-    def replayed(walk: _Walk) -> _Clocks:
+    shorter: list[_Walk] = []
+    if walk.whole > walk.played:
+        shorter.append(walks.walk(LONG, SHORT))
+    if walk.total > walk.whole:
+        shorter.append(walks.walk(SHORT, LONG))
+
+    def new() -> WarpReplay:
         lines = max(64, chip.l1_lines - taken)
         replay = WarpReplay(walks.program, _Events(), chip, here, 1, lines)  # type: ignore[arg-type]
-        return _Clocks.of(replay.run([walk.warps], MOST_OPS))
+        replay.explains = False
+        return replay
 
-    found = replayed(walk)
+    replay = new()
+    forks = {less.kept: fork for less in shorter if (fork := walks.fork(walk, less))}
+    replay.forks = list(forks.values())
+
+    def replayed(less: _Walk) -> _Clocks:
+        """The replay of fewer trips: what it has in common with that of more has been."""
+        fork = forks.get(less.kept)
+        mine = fork.replay if fork is not None else None
+        return _Clocks.of((mine or new()).run([less.warps], MOST_OPS))
+
+    found = _Clocks.of(replay.run([walk.warps], MOST_OPS))
     each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops
     if walk.whole > walk.played:
         less = walks.walk(LONG, SHORT)

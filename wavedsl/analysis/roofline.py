@@ -298,6 +298,16 @@ def analyze_compiled(
 
     `model`: the `SmModel` on which warps are replayed (default: `played_warps.sm_of` the product; NVIDIA's only).
     `held`: arguments that L2 holds when the kernel begins, since a launch in front of it has written them."""
+    from wavedsl.collector import PAUSED
+
+    with PAUSED:
+        return _analyzed(compiled, dims, product, strategy, model, held)
+
+
+def _analyzed(
+    compiled: Any, dims: Mapping[Any, Any], product: str | Product | None, strategy: str, model: Any,
+    held: Collection[str],
+) -> Roofline:  # fmt: skip
     from wavedsl.ir.cuts.partition import cut
     from wavedsl.ir.dataflow.constraints import resolve_constraints
     from wavedsl.ir.symbols import normalise

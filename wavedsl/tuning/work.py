@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from wavedsl.collector import PAUSED
 from wavedsl.ir.errors import EmulationError, WaveError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
@@ -75,8 +76,9 @@ def compiled_and_predicted(task: Task) -> tuple[Any, dict[str, Any]]:
 
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        compiled = task.compiled()
-        record = analyze_compiled(compiled, task.symbols(), product=task.product)
+        with PAUSED:
+            compiled = task.compiled()
+            record = analyze_compiled(compiled, task.symbols(), product=task.product)
     except WaveError as error:
         return None, {"status": "refused", "reason": error.message}
     return compiled, {

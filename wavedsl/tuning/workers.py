@@ -11,6 +11,7 @@ process uses.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import queue
@@ -168,6 +169,7 @@ def _work(pipe: Any, other_end: Any) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if other_end is not None:
         other_end.close()
+    gc.freeze()  # what it was forked with stays as long as it does, and collections need not look at it
     while True:
         try:
             item = pipe.recv()

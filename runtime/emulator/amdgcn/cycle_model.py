@@ -257,7 +257,7 @@ class Replay(Queue):
             else:
                 group.ended += 1
 
-    def _length(self, group: Sequence[WaveTrace]) -> int:
+    def _length(self, number: int, group: Sequence[WaveTrace]) -> int:
         return sum(self.spans[b] - b + 1 for w in group for b in w.blocks)
 
     # ---- one instruction

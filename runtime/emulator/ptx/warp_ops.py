@@ -26,12 +26,20 @@ from wavedsl.runtime.emulator.ptx.module import Function, Imm, Inst, Reg, RegUse
 WINDOW = 64
 """Instructions of the text among which the list schedule chooses. ptxas looks at whole blocks, but holds registers
 down; our own text is in a good order already."""
-PLAIN, NAME, ACCESS, COPY, COMMIT, COPIES, SIGNAL, TEST, BULK = range(9)
-BULK_COMMIT, BULK_WAIT, PRODUCT, CLOSE, PRODUCTS, BARRIER, CLUSTER_ARRIVE, CLUSTER_WAIT, FENCE, BRANCH = range(9, 19)
-ORDERED = frozenset(range(ACCESS, BRANCH + 1))
+PLAIN, PRODUCT, ACCESS, CLOSE, COPY, COMMIT, BULK_COMMIT = range(7)
+"""Kinds that wait for registers, pipes and queues alone, and wake nobody."""
+SIGNAL, BULK, BRANCH, BARRIER, CLUSTER_ARRIVE = range(7, 12)
+"""Kinds that may wake others, and branches."""
+PRODUCTS, COPIES, BULK_WAIT, FENCE, TEST, CLUSTER_WAIT = range(12, 18)
+"""Kinds that wait for more, the first four for what their own warp has begun."""
+NAME = 18
+"""Another name for registers, no instruction."""
+ORDERED = frozenset(range(NAME)) - {PLAIN}
 """Kinds that keep the order of the text among themselves."""
 WAITS = frozenset((COPIES, TEST, BULK_WAIT, PRODUCTS, BARRIER, CLUSTER_WAIT, FENCE))
 """Kinds that nothing in front of them in the text comes behind: nobody puts a wait ahead of work."""
+PORTS = ("issue", *(unit.value for unit in Unit))
+"""Pipes that instructions name."""
 
 
 class WarpOp:

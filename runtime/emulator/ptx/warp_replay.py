@@ -22,18 +22,19 @@ are not modelled. Sources of the numbers: `cycle_chips.SmModel`, the rows of `co
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from heapq import heappop, heappush, heapreplace
+from math import inf
+from operator import itemgetter
 
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, SmModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Queue, Timing
+from wavedsl.runtime.emulator.cycle_queue import Launch, Queue, Timing
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
 from wavedsl.runtime.emulator.ptx.warp_events import Events
 from wavedsl.runtime.emulator.ptx.warp_ops import (
     ACCESS,
-    BARRIER,
     BRANCH,
     BULK,
     BULK_COMMIT,
@@ -49,11 +50,11 @@ from wavedsl.runtime.emulator.ptx.warp_ops import (
     PLAIN,
     PRODUCT,
     PRODUCTS,
-    SIGNAL,
     TEST,
     WarpOp,
     WarpProgram,
 )  # fmt: skip
+from wavedsl.runtime.emulator.ptx.warp_state import NEVER, Cluster, Fork, Meeting, Phases, Sm, Warp, Waves, copied
 from wavedsl.runtime.emulator.timeline import Timeline
 
 OF_SM = frozenset(("lsu", "l1", "memory"))
@@ -64,118 +65,36 @@ _WHY = {
 }  # fmt: skip
 
 
-class _Sm:
-    """Pipes of one SM."""
-
-    __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags", "waiting")
-
-    def __init__(self, queue: int, l1_lines: int) -> None:
-        self.free: list[defaultdict[str, float]] = [defaultdict(float) for _ in range(SIMDS)]
-        """Per sub-core: pipe → when it takes the next instruction."""
-        self.waiting: list[defaultdict[str, list[tuple[int, _Warp]]]] = [defaultdict(list) for _ in range(SIMDS)]
-        """Per sub-core: pipe → a heap of those whose next instruction has found it busy, or another just issued."""
-        self.pipe = self.tags = self.link = self.far = 0.0
-        """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's share of what
-        lies behind that are free."""
-        self.beside = [0.0] * SIMDS
-        """Per sub-core: clocks of that memory that others have asked for since its tensor core last read operands."""
-        self.cache = LineCache(l1_lines)
-        self.queue: deque[float] = deque(maxlen=queue)
-
-
-class _Phases:
-    """An mbarrier."""
-
-    __slots__ = ("bytes", "expected", "latest", "over", "pending", "waiting")
-
-    def __init__(self, expected: int):
-        self.expected = self.pending = expected
-        self.bytes = 0
-        self.latest = 0.0
-        self.over: list[float] = []
-        """When each phase was over."""
-        self.waiting: list[tuple[int, _Warp]] = []
-
-
-class _Meeting:
-    """One barrier of a workgroup, or that of a cluster."""
-
-    __slots__ = ("arrived", "latest", "need", "waiting")
-
-    def __init__(self) -> None:
-        self.arrived = self.need = 0
-        self.latest = 0.0
-        self.waiting: list[_Warp] = []
-
-
-class _Cluster:
-    """A workgroup, or the workgroups of a cluster, at work."""
-
-    __slots__ = ("ended", "first", "meetings", "phases", "slot", "warps")
-
-    def __init__(self, slot: int, first: int):
-        self.slot, self.first = slot, first
-        self.warps: list[_Warp] = []
-        self.ended = 0
-        self.phases: dict[int, _Phases] = {}
-        self.meetings: dict[tuple[int, int], _Meeting] = {}
-        """By (workgroup, number); the cluster's own is (-1, 0)."""
-
-
-class _Warp:
-    __slots__ = (
-        "accessed", "age", "closed", "cluster", "copied", "core", "end", "ended", "free", "groups", "lines", "listed",
-        "next", "op", "ops", "place", "ports", "product", "queued", "rank", "ready", "reason", "shift", "sm",
-        "stored", "stores", "trace", "visit", "waits",
-    )  # fmt: skip
-
-    def __init__(self, trace: WarpTrace, cluster: _Cluster, rank: int, sm: _Sm, core: int, at: float, age: int,
-                 shift: int, count: int):  # fmt: skip
-        self.trace, self.cluster, self.rank, self.sm, self.core, self.age = trace, cluster, rank, sm, core, age
-        self.shift = shift
-        """Added to cache lines: a workgroup that stands for others touches lines of its own."""
-        self.ports, self.lines = sm.free[core], sm.waiting[core]
-        self.queued, self.listed = False, True
-        """Whether it is in one of `lines`, and whether the replay's own queue has it."""
-        self.ready = [0.0] * count
-        self.free = at
-        self.place = self.next = self.end = 0
-        self.ops: Sequence[WarpOp] = ()
-        self.op: WarpOp | None = None
-        self.visit: dict[int, Any] = {}
-        self.reason = ""
-        self.copied = self.accessed = 0.0
-        """When what it has copied, and all that it has loaded and stored itself, is done."""
-        self.groups: list[float] = []
-        """When each group of copies has arrived; the same of bulk stores (read, done) and of products below."""
-        self.stored = (0.0, 0.0)
-        self.stores: list[tuple[float, float]] = []
-        self.product = 0.0
-        self.closed: list[float] = []
-        self.waits = 0
-        """How often it has waited at the cluster's barrier."""
-        self.ended = False
-
-
 class WarpReplay(Queue):
     """One SM, or those of a cluster of `ranks` workgroups, at work on a queue of workgroups or clusters. `l1_lines`:
     cache lines that shared memory leaves to L1."""
 
     def __init__(self, program: WarpProgram, events: Events, chip: SmModel, launch: Launch, ranks: int, l1_lines: int):
         self.program, self.events, self.chip, self.launch, self.ranks = program, events, chip, launch, ranks
-        self.sms = [_Sm(chip.queue, l1_lines) for _ in range(ranks)]
-        self.waves: list[tuple[float, int, _Warp]] = []
+        self.sms = [Sm(chip.queue, l1_lines) for _ in range(ranks)]
+        self.waves: Waves = []
         self.parked = 0
-        self.at_work: list[_Cluster] = []
+        self.at_work: list[Cluster] = []
         self.count = 0
         self.last = 0
-        self.busy: dict[str, float] = dict.fromkeys(OF_SM, 0.0)
+        self.busy: dict[str, float] = dict.fromkeys((*OF_SM, "tensor"), 0.0)
         self.stalls: defaultdict[str, int] = defaultdict(int)
         self.lines: defaultdict[int, int] = defaultdict(int)
-        self.visits: Counter[int] = Counter()
-        """Block → how often a warp runs it."""
-        self.window = (-1.0, -1.0)
+        self.started: Counter[int] = Counter()
+        """Recorded workgroup → how often it was put to work."""
+        self.recorded: dict[int, Counter[int]] = {}
+        """Recorded workgroup → block → how often its warps run it."""
+        self.ops: dict[int, Sequence[WarpOp]] = {}
+        """Block → its instructions, of all blocks that are run."""
+        self.window = [inf, -inf]
+        """The first clock of a matrix instruction, and the last."""
         self.timeline: Timeline | None = None
+        self.explains = True
+        """Whether somebody wants to know who waited for what: `stalls` and `lines`."""
+        self.forks: list[Fork] = []
+        """Where replays of other traces of the one recorded workgroup are to go on by themselves."""
+        self.reached = False
+        """Whether a warp has come to a mark of one of them."""
         used = launch.used_units or chip.units
         share = launch.memory_share
         rates = [chip.unit_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
@@ -185,14 +104,19 @@ class WarpReplay(Queue):
 
     # ---- workgroups come and go
 
-    def _length(self, group: Sequence[WarpTrace]) -> int:
+    def _length(self, number: int, group: Sequence[WarpTrace]) -> int:
         blocks = self.program.flow.blocks
-        return sum(blocks[b].end - blocks[b].start for w in group for b, _ in w.visits)
+        found = self.recorded[number] = Counter[int]()
+        for w in group:
+            found.update(map(itemgetter(0), w.visits))
+        self.ops.update((b, self.program.ops(b)) for b in found)
+        return sum(n * (blocks[b].end - blocks[b].start) for b, n in found.items())
 
     def _start(self, recorded: Sequence[Sequence[WarpTrace]], number: int, slot: int, at: int) -> None:
         again, which = divmod(number, len(recorded))
         traces = recorded[which]
-        cluster = _Cluster(slot, self.events.first[which])
+        self.started[which] += 1
+        cluster = Cluster(slot, self.events.first[which])
         each = len(traces) // self.ranks
         load = [0] * SIMDS
         for other in self.at_work:
@@ -202,7 +126,7 @@ class WarpReplay(Queue):
         self.at_work.append(cluster)
         for i, trace in enumerate(traces):
             rank = i // each
-            warp = _Warp(
+            warp = Warp(
                 trace, cluster, rank, self.sms[rank], (core + i % each) % SIMDS, at, self.count, again << 80,
                 self.program.count,
             )  # fmt: skip
@@ -210,18 +134,39 @@ class WarpReplay(Queue):
                 name = f"warp {i % each}" + (f" of workgroup {rank} of the cluster" if self.ranks > 1 else "")
                 self.timeline.begin(self.count, number, name, at)
             self.count += 1
-            self.visits.update(block for block, _ in trace.visits)
+            warp.mark = self._mark(trace)
             cluster.warps.append(warp)
         for warp in cluster.warps:
             self._next(warp)
         if cluster.ended == len(cluster.warps):
             self.at_work.remove(cluster)
 
-    def _next(self, w: _Warp, earliest: float = 0.0) -> _Cluster | None:
+    def _mark(self, trace: WarpTrace) -> int:
+        return min((fork.marks[trace.warp] for fork in self.forks if fork.replay is None), default=NEVER)
+
+    def _fork(self) -> None:
+        """Copy the replay for those forks to whose marks a warp has come; it has still to issue what is in front."""
+        at_work = [w for cluster in self.at_work for w in cluster.warps]
+        for fork in self.forks:
+            if fork.replay is None and any(w.place >= fork.marks[w.trace.warp] for w in at_work):
+                new = fork.replay = copy(self)
+                new.sms, new.at_work, new.waves = copied(self.sms, self.at_work, self.waves)
+                new.busy, new.window = dict(self.busy), self.window[:]
+                new.stalls, new.lines, new.started = self.stalls.copy(), self.lines.copy(), self.started.copy()
+                new.recorded, new.ops = {}, {}
+                new.forks, new.reached, new.begun = [], False, self.started[0]
+                for cluster in new.at_work:
+                    for w in cluster.warps:
+                        w.trace, w.mark = fork.others[w.trace.warp], NEVER
+        for w in at_work:
+            w.mark = self._mark(w.trace)
+        self.reached = False
+
+    def _next(self, w: Warp, earliest: float = 0.0) -> Cluster | None:
         """Put a warp's next instruction on the queue; the cluster, if that was its last."""
         return None if self._fetch(w, earliest) else self._ended(w, earliest)
 
-    def _ended(self, w: _Warp, earliest: float) -> _Cluster | None:
+    def _ended(self, w: Warp, earliest: float) -> Cluster | None:
         """A warp has run its last instruction; the cluster, if it was the last there."""
         w.ended = True
         if self.timeline is not None:
@@ -239,20 +184,21 @@ class WarpReplay(Queue):
 
     # ---- one instruction
 
-    def _step(self) -> tuple[int, _Cluster | None]:
+    def _step(self) -> tuple[int, Cluster | None]:
         """Issue instructions, each time the one that can go first, until one ends a cluster or none is left. Returns
         the clock of the last one, and that cluster.
 
-        One loop for all that the replay spends its time on: plain instructions, and who has to wait for a pipe. Those
-        who wait for the same pipe stand in line, the oldest first, and only that one is asked again when the pipe is
-        free: no other can go before it.
+        One loop for all that the replay spends its time on: who has to wait for a pipe, and instructions of a block
+        whose next one waits for nobody else. Those who wait for the same pipe stand in line, the oldest first, and only
+        that one is asked again when the pipe is free: no other can go before it.
         """
         waves, stalls, lines, sources = self.waves, self.stalls, self.lines, self.program.sources
-        heappush, heappop, heapreplace = heapq.heappush, heapq.heappop, heapq.heapreplace
-        timeline = self.timeline
+        timeline, explains = self.timeline, self.explains
         t: float = 0
         latest: float = 0
-        ended: _Cluster | None = None
+        ended: Cluster | None = None
+        if self.reached:  # by warps that have just begun
+            self._fork()
         while waves:
             at, age, w = waves[0]
             op = w.op
@@ -277,7 +223,7 @@ class WarpReplay(Queue):
             t = at
             if t > latest:
                 latest = t
-            if t > w.free:
+            if explains and t > w.free:
                 waited = int(t - w.free)
                 if waited:
                     stalls[w.reason] += waited
@@ -297,83 +243,110 @@ class WarpReplay(Queue):
                     age_of_next, following = line[0]
                     following.listed = True
                     heappush(waves, (max(t + 1, free[port]), age_of_next, following))
-            if op.kind == PLAIN:
-                ready = w.ready
-                done = t + op.latency
-                for c in op.writes:
-                    ready[c] = done
-                if w.next < w.end:
-                    op = w.ops[w.next]
-                    if op.kind == PLAIN and op.port != "lsu":
-                        w.op = op
-                        w.next += 1
-                        at, w.reason = t + 1, "issue"
-                        for c in op.reads:
-                            if ready[c] > at:
-                                at, w.reason = ready[c], sources[c]
-                        done = free[op.port]
-                        if done > at:
-                            if at == t + 1:
-                                w.reason = "port"
-                            at = done
+            kind = op.kind
+            ready = w.ready
+            done = t + op.latency
+            loud = False
+            if kind == PLAIN:
+                pass
+            elif kind == PRODUCT:
+                self._product(w, op, t, free)
+            elif kind == ACCESS:
+                done = self._access(w, op, t)
+            elif kind == CLOSE:
+                w.closed.append(w.product)
+            elif kind == COPY:
+                w.copied = max(w.copied, self._access(w, op, t))
+            elif kind == COMMIT:
+                w.groups.append(w.copied)
+            elif kind == BULK_COMMIT:
+                w.stores.append(w.stored)
+            elif kind <= CLUSTER_ARRIVE:
+                loud = True
+                heappop(waves)
+                if kind <= BULK:
+                    self._signals(w, op, t)
+                elif kind == BRANCH:
+                    self._branch(w, op, t)
+                else:
+                    ended = self._arrive(w, op, t)
+                    if not waves and self.parked:
+                        self._unpark(t)
+                    if ended is not None:
+                        break
+                    if self.reached:
+                        self.last = max(self.last, int(latest) + self.turn)
+                        self._fork()
+                    continue
+            for c in op.writes:
+                ready[c] = done
+            place = w.next
+            if place < w.end:
+                op = w.ops[place]
+                kind = op.kind
+                if kind <= PRODUCTS:
+                    w.op = op
+                    w.next = place + 1
+                    at = w.free
+                    reason = "issue"
+                    for c in op.reads:
+                        if ready[c] > at:
+                            at, reason = ready[c], sources[c]
+                    port = op.port
+                    if port == "lsu":
+                        queue = w.sm.queue
+                        if len(queue) == queue.maxlen and queue[0] > at:
+                            at, reason = queue[0], "queue"
+                    elif kind == PRODUCTS:
+                        closed = w.closed
+                        if len(closed) > op.limit and closed[-1 - op.limit] > at:
+                            at, reason = closed[-1 - op.limit], "matrix"
+                    elif free[port] > at:
+                        if at == t + 1:
+                            reason = "port"
+                        at = free[port]
+                    w.reason = reason
+                    if loud:
+                        heappush(waves, (at, age, w))
+                    else:
                         heapreplace(waves, (at, age, w))
-                        continue
+                    continue
+            if not loud:
                 heappop(waves)
-                if not self._fetch(w, 0.0):
-                    ended = self._ended(w, 0.0)
-            else:
-                heappop(waves)
-                ended = self._issue(w, op, t, free)
+            if not self._fetch(w, 0.0):
+                ended = self._ended(w, 0.0)
             if not waves and self.parked:
                 self._unpark(t)
             if ended is not None:
                 break
+            if self.reached:
+                self.last = max(self.last, int(latest) + self.turn)
+                self._fork()
         self.last = max(self.last, int(latest) + self.turn)
         return int(t), ended
 
-    def _issue(self, w: _Warp, op: WarpOp, t: float, free: dict[str, float]) -> _Cluster | None:
-        """What an instruction that is not plain does, and the warp's next one; the cluster, if that was its last."""
-        kind = op.kind
-        done = t + op.latency
-        if kind == PRODUCT:
-            self._product(w, op, t, free)
-        elif kind in _WHY:
-            pass
-        elif kind in (SIGNAL, BULK):
-            self._signals(w, op, t)
-        elif kind == ACCESS:
-            done = self._access(w, op, t)
-        elif kind == CLOSE:
-            w.closed.append(w.product)
-        elif kind in (BARRIER, CLUSTER_ARRIVE):
-            return self._arrive(w, op, t)
-        elif kind == COPY:
-            w.copied = max(w.copied, self._access(w, op, t))
-        elif kind == COMMIT:
-            w.groups.append(w.copied)
-        elif kind == BULK_COMMIT:
-            w.stores.append(w.stored)
-        elif kind == BRANCH:
-            visits = w.trace.visits
-            if w.place < len(visits):
-                blocks = self.program.flow.blocks
-                if blocks[visits[w.place][0]].start != op.index + 1:
-                    w.free = t + self.chip.taken_branch
-        for c in op.writes:
-            w.ready[c] = done
-        return None if self._fetch(w, 0.0) else self._ended(w, 0.0)
+    def _branch(self, w: Warp, op: WarpOp, t: float) -> None:
+        """A branch that is taken costs more than one that is not."""
+        visits = w.trace.visits
+        if w.place < len(visits):
+            blocks = self.program.flow.blocks
+            if blocks[visits[w.place][0]].start != op.index + 1:
+                w.free = t + self.chip.taken_branch
 
-    def _fetch(self, w: _Warp, earliest: float) -> bool:
+    def _fetch(self, w: Warp, earliest: float) -> bool:
         """Load the next instruction of a warp and find when nothing of its own holds it. False at the trace's end."""
         ready, ops, place, end = w.ready, w.ops, w.next, w.end
         while True:
             if place >= end:
                 visits = w.trace.visits
-                if w.place >= len(visits):
+                number = w.place
+                if number >= len(visits):
                     return False
-                block, w.visit = visits[w.place]
-                w.place += 1
-                ops, place = self.program.ops(block), 0
+                block, w.visit = visits[number]
+                w.place = number + 1
+                if number + 1 == w.mark:
+                    self.reached = True
+                ops, place = self.ops[block], 0
                 end = len(ops)
                 continue
             op = ops[place]
@@ -404,10 +377,10 @@ class WarpReplay(Queue):
             if until > at:
                 at, why = until, _WHY[op.kind]
         w.reason = why
-        heapq.heappush(self.waves, (at, w.age, w))
+        heappush(self.waves, (at, w.age, w))
         return True
 
-    def _until(self, w: _Warp, op: WarpOp, at: float) -> float | None:
+    def _until(self, w: Warp, op: WarpOp, at: float) -> float | None:
         """When what an instruction waits for is there; None: nobody knows yet, and the warp is woken then."""
         kind = op.kind
         until = 0.0
@@ -431,7 +404,7 @@ class WarpReplay(Queue):
                     until = max(until, phases.over[event[3] - 1] + self.chip.signal_latency)
         elif kind == CLUSTER_WAIT:
             w.waits += 1
-            meeting = w.cluster.meetings.setdefault((-1, 0), _Meeting())
+            meeting = w.cluster.meetings.setdefault((-1, 0), Meeting())
             if meeting.need < w.waits:  # `need` counts the phases that are over
                 meeting.waiting.append(w)
                 self._park(w, at, "barrier")
@@ -439,20 +412,20 @@ class WarpReplay(Queue):
             until = meeting.latest
         return until
 
-    def _park(self, w: _Warp, at: float, why: str) -> None:
+    def _park(self, w: Warp, at: float, why: str) -> None:
         w.reason = why
         self.parked += 1
 
-    def _wake(self, w: _Warp, at: float) -> None:
+    def _wake(self, w: Warp, at: float) -> None:
         self.parked -= 1
-        heapq.heappush(self.waves, (max(at, w.free), w.age, w))
+        heappush(self.waves, (max(at, w.free), w.age, w))
 
     # ---- barriers
 
-    def _arrive(self, w: _Warp, op: WarpOp, t: float) -> _Cluster | None:
+    def _arrive(self, w: Warp, op: WarpOp, t: float) -> Cluster | None:
         cluster = w.cluster
         if op.kind == CLUSTER_ARRIVE:
-            meeting = cluster.meetings.setdefault((-1, 0), _Meeting())
+            meeting = cluster.meetings.setdefault((-1, 0), Meeting())
             meeting.arrived += 1
             meeting.latest = max(meeting.latest, t + self.chip.meeting_latency)
             self._meet(cluster, (-1, 0), meeting)
@@ -461,7 +434,7 @@ class WarpReplay(Queue):
         for event in self.events.of(w.visit, op.index, w.trace.warp):
             number, need = event[2], event[3]
         key = (w.rank, number)
-        meeting = cluster.meetings.setdefault(key, _Meeting())
+        meeting = cluster.meetings.setdefault(key, Meeting())
         meeting.arrived += 1
         meeting.need = need
         meeting.latest = max(meeting.latest, t + self.chip.barrier)
@@ -471,19 +444,20 @@ class WarpReplay(Queue):
         ended = self._meet(cluster, key, meeting)
         return ended if op.limit else self._next(w) or ended
 
-    def _meet(self, cluster: _Cluster, key: tuple[int, int], meeting: _Meeting) -> _Cluster | None:
+    def _meet(self, cluster: Cluster, key: tuple[int, int], meeting: Meeting) -> Cluster | None:
         """Let the warps of a barrier go when all have come; the cluster, if that ends it."""
-        rank = key[0]
-        living = sum(not w.ended and rank in (-1, w.rank) for w in cluster.warps)
-        if rank < 0:
-            if meeting.arrived and meeting.arrived >= living:
-                meeting.arrived = 0
-                meeting.need += 1
-                waiting, meeting.waiting = meeting.waiting, []
-                for w in waiting:
-                    self._wake(w, meeting.latest)
+        rank, arrived = key[0], meeting.arrived
+        everybody = rank < 0 or not meeting.need
+        if not arrived or (not everybody and arrived < meeting.need):
             return None
-        if not meeting.arrived or meeting.arrived < (meeting.need or living):
+        if everybody and arrived < sum(not w.ended and rank in (-1, w.rank) for w in cluster.warps):
+            return None
+        if rank < 0:
+            meeting.arrived = 0
+            meeting.need += 1
+            waiting, meeting.waiting = meeting.waiting, []
+            for w in waiting:
+                self._wake(w, meeting.latest)
             return None
         del cluster.meetings[key]
         ended = None
@@ -510,22 +484,16 @@ class WarpReplay(Queue):
 
     # ---- memory
 
-    def _served(self, sm: _Sm, t: float, clocks: float) -> float:
+    def _served(self, sm: Sm, t: float, clocks: float) -> float:
         """When an access that takes `clocks` of the pipe begins there."""
-        start = max(t, sm.pipe)
+        start = t if t > sm.pipe else sm.pipe
         sm.queue.append(start)
         sm.pipe = start + clocks
-        self._taken(sm, clocks)
+        sm.beside = [x + clocks for x in sm.beside]
         self.busy["lsu"] += clocks
         return start
 
-    def _taken(self, sm: _Sm, clocks: float) -> None:
-        """Others than products take that many clocks of the pipe."""
-        beside = sm.beside
-        for core in range(SIMDS):
-            beside[core] += clocks
-
-    def _brought(self, sm: _Sm, t: float, size: float) -> float:
+    def _brought(self, sm: Sm, t: float, size: float) -> float:
         """When `size` bytes that are asked for at t are through the link. A multicast takes each receiver's share of
         L2's rate: 2 x 1 clusters are 7 % slower than none where L2 bounds a product (results/h200_ranking.json)."""
         link, far = size / self.chip.l1_rate, size / self.share_rate
@@ -536,7 +504,7 @@ class WarpReplay(Queue):
         self.busy["memory"] += done - begun
         return done
 
-    def _access(self, w: _Warp, op: WarpOp, t: float) -> float:
+    def _access(self, w: Warp, op: WarpOp, t: float) -> float:
         """When the result of an access is there."""
         chip, sm = self.chip, w.sm
         done = t + 1
@@ -545,7 +513,7 @@ class WarpReplay(Queue):
                 clocks = event[1]
                 if op.kind == COPY:  # what a copy brings passes by later
                     sm.pipe = max(sm.pipe, t) + clocks
-                    self._taken(sm, clocks)
+                    sm.beside = [x + clocks for x in sm.beside]
                     self.busy["lsu"] += clocks
                     continue
                 done = max(done, self._served(sm, t, clocks) + clocks - 1 + chip.shared_latency)
@@ -573,82 +541,94 @@ class WarpReplay(Queue):
         self.last = max(self.last, int(done))  # a kernel has not ended before its stores have
         return done
 
-    def _product(self, w: _Warp, op: WarpOp, t: float, free: dict[str, float]) -> None:
+    def _product(self, w: Warp, op: WarpOp, t: float, free: dict[str, float]) -> None:
         """A warp's part of a product of its warpgroup: it begins when the tensor core has done what it was given
         before, and the warp goes on meanwhile."""
-        sm = w.sm
-        clocks = op.traffic / self.chip.shared_rate
-        before = free.get("tensor", 0.0)
-        start = max(t, before)
-        beside = max(0.0, sm.beside[w.core] - (start - before))
-        taken = min(beside, op.busy / 2)
-        sm.beside[w.core] = beside - taken
-        free["tensor"] = end = start + max(op.busy, clocks * SIMDS + taken)
-        w.product = end + self.chip.product_latency
-        self.busy["tensor"] = self.busy.get("tensor", 0.0) + op.busy
-        self.busy["lsu"] += clocks
+        chip, beside, core, clocks = self.chip, w.sm.beside, w.core, op.busy
+        read = op.traffic / chip.shared_rate
+        before = free["tensor"]
+        start = before if before > t else t
+        taken = beside[core] - (start - before)
+        if taken > 0.0:
+            left = taken
+            if taken > clocks / 2:
+                taken = clocks / 2
+            beside[core] = left - taken
+        else:
+            beside[core] = taken = 0.0
+        needed = read * SIMDS + taken
+        free["tensor"] = end = start + (needed if needed > clocks else clocks)
+        w.product = end + chip.product_latency
+        busy = self.busy
+        busy["tensor"] += clocks
+        busy["lsu"] += read
         self._worked(w, op, start, end)
-        self.last = max(self.last, int(w.product))
+        if w.product > self.last:
+            self.last = int(w.product)
 
-    def _worked(self, w: _Warp, op: WarpOp, start: float, end: float) -> None:
+    def _worked(self, w: Warp, op: WarpOp, start: float, end: float) -> None:
         """A tensor core was busy."""
         if self.timeline is not None:
             self._span("tensor core", w, op, start, end, core=w.core)
-        first, last = self.window
-        self.window = start if first < 0 or start < first else first, end if end > last else last
-        if end > self.last:
-            self.last = int(end)
+        window = self.window
+        if start < window[0]:
+            window[0] = start
+        if end > window[1]:
+            window[1] = end
+            if end > self.last:
+                self.last = int(end)
 
     def _span(
-        self, unit: str, w: _Warp, op: WarpOp, start: float, end: float, size: int = 0, core: int | None = None
+        self, unit: str, w: Warp, op: WarpOp, start: float, end: float, size: int = 0, core: int | None = None
     ) -> None:
         """Tell the timeline, if there is one, what works for a warp."""
         if self.timeline is not None:
             of = [f"sub-core {core}"] * (core is not None) + [f"workgroup {w.rank} of the cluster"] * (self.ranks > 1)
             self.timeline.work(" of ".join([unit, *of]), w.age, start, end, op.index, size)
 
-    def _signals(self, w: _Warp, op: WarpOp, t: float) -> None:
+    def _signals(self, w: Warp, op: WarpOp, t: float) -> None:
         """What an instruction does to mbarriers, and the bulk copies that it has made."""
         cluster, chip = w.cluster, self.chip
-        for kind, n, *what in self.events.of(w.visit, op.index, w.trace.warp):
+        for event in self.events.of(w.visit, op.index, w.trace.warp):
+            kind, key = event[0], event[2]
             if kind == "store":
-                size = what[0]
+                size = event[2]
                 read = self._served(w.sm, t, size / chip.shared_rate) + size / chip.shared_rate
                 done = self._brought(w.sm, read, size) + self.miss_latency
                 w.stored = (max(w.stored[0], read + chip.shared_latency), max(w.stored[1], done))
                 self._span("bulk stores", w, op, t, done, size)
                 self.last = max(self.last, int(done))
                 continue
-            key = what[0]
             if kind == "init":
-                cluster.phases[key] = _Phases(what[1])
+                cluster.phases[key] = Phases(event[3])
                 continue
             phases = cluster.phases.get(key)
             if phases is None:
                 continue
             if kind == "arrive":
-                phases.bytes += what[2]
-                phases.pending -= n * what[1]
+                phases.bytes += event[4]
+                phases.pending -= event[1] * event[3]
                 # The events of a workgroup that stands for all of its cluster say which of them come from others.
-                remote = what[3] if len(what) > 3 else self.events.rank(key, cluster.first) != w.rank
+                remote = event[5] if len(event) > 5 else self.events.rank(key, cluster.first) != w.rank
                 self._over(phases, t + (chip.remote_latency if remote else 0))
             elif kind == "expect":
-                phases.bytes += what[1]
+                phases.bytes += event[3]
                 self._over(phases, t)
             elif kind == "copied":
-                phases.pending -= n if what[1] else 0
+                phases.pending -= event[1] if event[3] else 0
                 self._over(phases, max(t, w.copied))
             elif kind == "copy":
-                size = what[1]
+                size = event[3]
                 sm = self.sms[self.events.rank(key, cluster.first) % self.ranks]
                 phases.bytes -= size
                 done = self._brought(sm, t, size) + self.miss_latency + chip.bulk_latency
                 self._span("bulk loads", w, op, t, done, size)
                 self._over(phases, done)
 
-    def _over(self, phases: _Phases, t: float) -> None:
+    def _over(self, phases: Phases, t: float) -> None:
         """Something has come to a phase at t; let those go who wait, if that was the last."""
-        phases.latest = max(phases.latest, t)
+        if t > phases.latest:
+            phases.latest = t
         if phases.pending > 0 or phases.bytes:
             return
         phases.over.append(phases.latest)
@@ -663,8 +643,12 @@ class WarpReplay(Queue):
     # ---- result
 
     def _timing(self, cycles: int) -> Timing:
-        for block, n in self.visits.items():
-            for op in self.program.ops(block):
+        visits: Counter[int] = Counter()
+        for which, times in self.started.items():
+            for block, n in self.recorded[which].items():
+                visits[block] += n * times
+        for block, n in visits.items():
+            for op in self.ops[block]:
                 if op.port not in ("issue", "lsu"):
                     self.busy[op.port] = self.busy.get(op.port, 0.0) + n * op.busy
         shares = {
@@ -679,6 +663,6 @@ class WarpReplay(Queue):
             {unit: round(share, 4) for unit, share in sorted(shares.items())},
             dict(sorted(self.stalls.items(), key=lambda s: -s[1])),
             dict(self.lines),
-            {op.index: n for block, n in self.visits.items() for op in self.program.ops(block) if op.kind != NAME},
+            {op.index: n for block, n in visits.items() for op in self.ops[block] if op.kind != NAME},
             matrix / (SIMDS * self.ranks * window) if window > 0 else 0.0,
         )

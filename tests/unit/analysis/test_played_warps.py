@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tune_kernels import BK, BM, BN, K, M, N, gemm
-from wavedsl.runtime.emulator.cycle_queue import sharing
+from wavedsl.runtime.emulator.cycle_queue import Launch, sharing
 from wavedsl.runtime.emulator.ptx import warp_replay
+from wavedsl.runtime.emulator.ptx.flow import Block, Flow
+from wavedsl.runtime.emulator.ptx.trace import WarpTrace
+from wavedsl.runtime.emulator.ptx.warp_ops import NAME, PLAIN, WarpOp
+from wavedsl.runtime.emulator.ptx.warp_state import NEVER, Fork, marks_of
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
@@ -126,6 +131,105 @@ def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
 
     monkeypatch.setattr(played_warps, "play_warps", alone)
     assert wd.analyze(compiled, subs=sizes, product="h200").clocks == shared
+
+
+LONG_LOOPS = [
+    ("sm_80", {BM: 64, BN: 64, BK: 32}, {"stages": 3}, 1),
+    ("sm_90a", {BM: 128, BN: 64, BK: 64}, {"stages": 2, "persistent": 0}, 1),  # who copies is ahead
+    ("sm_90a", {BM: 64, BN: 64, BK: 16}, {"stages": 1}, 1),  # several workgroups together
+    ("sm_90a", {BM: 128, BN: 128, BK: 64}, {"stages": 3, "persistent": 1}, 2),  # a long loop in a long loop
+]
+"""Products of 16384 x 4096 x 4096: target, tiles, schedule, and how many replays of fewer trips each clock needs."""
+
+
+def predicted(target, tiles, schedule):
+    choice = Candidate(tuple((str(s), n) for s, n in tiles.items()), tuple(schedule.items()))
+    subs = {M: 16384, N: 4096, K: 4096, **tiles}
+    return analyze_compiled(gemm.variant(choice).compile(target=target, subs=subs), subs)
+
+
+@pytest.mark.parametrize(("target", "tiles", "schedule", "shorter"), LONG_LOOPS)
+def test_a_replay_that_goes_on_from_another_is_a_whole_one(monkeypatch, target, tiles, schedule, shorter):
+    """Fewer trips are replayed from where they part from more; all that is said of them is what a replay from the
+    start says, down to who waited for what."""
+    begun = []
+    run = warp_replay.WarpReplay.run
+    told = property(lambda self: True, lambda self, value: None)
+    monkeypatch.setattr(warp_replay.WarpReplay, "explains", told, raising=False)
+
+    def checked(replay, traces, most):
+        begun.append(replay.begun)
+        found = run(replay, traces, most)
+        if replay.begun:
+            whole = warp_replay.WarpReplay(
+                replay.program, replay.events, replay.chip, replay.launch, 1, replay.sms[0].cache.most
+            )
+            assert run(whole, traces, most) == found
+            assert whole.stalls == replay.stalls and whole.stalls
+        return found
+
+    monkeypatch.setattr(warp_replay.WarpReplay, "run", checked)
+    predicted(target, tiles, schedule)
+    clocks = begun.count(0)
+    assert clocks and len(begun) == clocks * (1 + shorter)
+
+
+@pytest.mark.parametrize(("target", "tiles", "schedule", "shorter"), LONG_LOOPS)
+def test_what_is_not_replayed_changes_no_prediction(monkeypatch, target, tiles, schedule, shorter):
+    """Neither beginnings that two replays have in common, nor names of values that are always there."""
+    found = predicted(target, tiles, schedule)
+    monkeypatch.setattr(played_warps.Walks, "fork", lambda self, walk, less: None)
+    monkeypatch.setattr(played_warps._Program, "settle", lambda self: None)
+    assert predicted(target, tiles, schedule) == found
+
+
+def test_replays_part_before_a_warp_can_see_it():
+    """The mark lies behind the last block with an instruction whose next one is the same as well."""
+    plain, name = WarpOp(), WarpOp()
+    plain.kind, name.kind = PLAIN, NAME
+    blocks = [[plain], [name], [plain]]
+
+    def marks(one, other):
+        traces = WarpTrace(0), WarpTrace(0)
+        for trace, numbers in zip(traces, (one, other)):
+            trace.visits = [(n, {}) for n in numbers]
+        return marks_of(traces[:1], traces[1:], blocks.__getitem__)
+
+    assert marks([0, 2, 0, 2], [0, 2, 0, 0]) == [2]
+    assert marks([0, 1, 1, 2], [0, 1, 1, 0]) == [1]
+    assert marks([0, 2, 0], [0, 2, 0]) == [NEVER]
+    assert marks([0, 2, 0, 2], [0, 2, 0]) == [2]
+    assert marks([0, 2], [2, 2]) == marks([1, 1, 0], [1, 1, 2]) == []
+
+
+def test_replays_may_part_right_behind_the_first_instruction():
+    """Warps that have only been started are at their marks already."""
+    blocks = []
+    for number, (kind, port, busy) in enumerate(((PLAIN, "alu", 2), (NAME, "issue", 1), (PLAIN, "sfu", 8))):
+        op = WarpOp()
+        op.index, op.kind, op.port, op.busy, op.latency = number, kind, port, busy, 20
+        op.reads, op.writes, op.limit, op.bypass, op.memory, op.traffic = (0,), (0,), 0, False, "dependence", 0
+        blocks.append([op])
+    flow = Flow([Block(i, i + 1, []) for i in range(3)], {})
+    program = SimpleNamespace(ops=blocks.__getitem__, count=1, sources=["dependence"], flow=flow)
+
+    def traces(*numbers):
+        warps = [WarpTrace(i) for i in range(6)]
+        for warp in warps:
+            warp.visits = [(n, {}) for n in numbers]
+        return warps
+
+    chip = sm_of(product_named("A100"))
+
+    def replay():
+        return warp_replay.WarpReplay(program, played_warps._Events(), chip, Launch(1, 1), 1, 64)
+
+    more, fewer = traces(0, 1, 2, 2), traces(0, 1, 0)
+    fork = Fork(fewer, marks_of(more, fewer, program.ops))
+    first = replay()
+    first.forks = [fork]
+    assert first.run([more]) == replay().run([more])
+    assert fork.replay.begun == 1 and fork.replay.run([fewer]) == replay().run([fewer])
 
 
 def test_what_waits_is_predicted_slower():
