@@ -19,12 +19,16 @@ that have just been initialised are held to that: published compilers leave the 
 Lanes of one warp run one by one for all that the architecture says: what one has written another may read, or write
 again, behind a barrier that both come to (`bar.warp.sync`, or one that the warp arrives at and waits for), which begins
 a new *epoch* of the warp; fences and arrivals move its clock alone. So each granule also remembers which lane wrote it
-last, and of each warp which lane has read it in the warp's last epoch there, or that several have: one of those is
-another lane than any that writes. A barrier of some lanes of a warp orders these. Where several lanes write the same value each of them may read it, others not before a barrier. Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with
-each other, and one that follows another knows what the other's warp did before it. Two warps that write the same value
-to the same place without order are not reported: the value is the same in either order. An asynchronous copy leaves its
-granules *pending*: nobody may touch them until the issuing thread has waited, from then on they count as written by its
-warp.
+last, and of each warp which lane has read it in the warp's last epoch there, or that several have (`LastAccess`). A
+barrier of some lanes of a warp orders these. Where several lanes write the same value each of them may read it, others
+not before a barrier.
+
+Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other, and one that follows
+another knows what the other's warp did before it. Ordinary accesses race with them, but, in programs that compare and
+swap, for ordinary reads before an atomic. Two warps that write the same value to the same place without order are not
+reported: the value is the same in either order. Whoever writes another value must know of both. An asynchronous copy
+leaves its granules *pending*: nobody may touch them until the issuing thread has waited, from then on they count as
+written by its warp.
 """
 
 from __future__ import annotations
@@ -33,16 +37,11 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.runtime.emulator.ptx.last_access import ANY, LANES, SEVERAL, LastAccess
 
 Array = Any
 
 EMPTY, VALID, PENDING = 0, 1, 2
-LANES = 6
-"""Bits for a lane: 0 to 31, or"""
-ANY = (1 << LANES) - 1
-"""none: an agent that has no lanes wrote, or"""
-SEVERAL = ANY - 1
-"""several lanes did: of a write those of `write_lanes`."""
 
 
 @dataclass
@@ -61,17 +60,26 @@ class SharedShadow:
     """Shadow state of the shared memory of a batch of CTAs. Granule numbers are global: cta * per_cta + offset //
     granule.
 
-    `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents. Columns
-    of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced in shared
+    `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents; `swaps`:
+    whether it compares and swaps. Columns of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced in shared
     memory, in global memory, which mbarrier initialisations are known, and which bulk stores have written, by warp; one
     per mbarrier.
     """
 
-    def __init__(self, ctas: int, warps: int, stride: int, granule: int, cluster: int = 1, agents: bool = False):
+    def __init__(
+        self,
+        ctas: int,
+        warps: int,
+        stride: int,
+        granule: int,
+        cluster: int = 1,
+        agents: bool = False,
+        swaps: bool = False,
+    ):
         self.ctas, self.cta_warps, self.granule, self.cluster = ctas, warps, granule, cluster
         self.per_cta = stride // granule
         w = self.warps = warps * cluster
-        self.agents = agents
+        self.agents, self.swaps = agents, swaps
         groups = self.groups = (warps + 3) // 4 * cluster if agents else 0
         self.readers = 2 * w + groups if agents else w
         self.stores = w + groups
@@ -90,9 +98,13 @@ class SharedShadow:
         """A bit for each lane of the last write, where that was by several."""
         self.atomic = np.zeros(n, np.bool_)
         self.copied = np.zeros(n, np.bool_)
-        self.reads = np.zeros((n, self.readers), np.int32)
-        """Of the last read by each agent: clock << LANES | lane, which is `SEVERAL` where more lanes than one of its
-        warp have read at that clock."""
+        self.reads = LastAccess(n, self.readers)
+        self.strong_reads: LastAccess | None = None
+        """Those that do not race with atomics."""
+        self.equal: LastAccess | None = None
+        """Writes of the value that is there, beside the last write."""
+        self.added: LastAccess | None = None
+        """Atomics that one instruction carried out beside the last one."""
         self.read_inst = np.full(n, -1, np.int32)
         """The instruction of the last read."""
         # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
@@ -177,23 +189,14 @@ class SharedShadow:
             if strong:
                 mine &= ~self.atomic.take(g)
             out += self._other_lane(mine, g, code, warp, "reads")
-        self._reads_of_lanes(g, warp, own, now << LANES | self.lanes.take(thread)[:, None])
+        if self.added is not None and not strong:
+            out += self._before(self.added, g, warp[:, 0], own[:, 0], "reads what {} changes atomically", code)
+        reads = self.reads
+        if strong:
+            reads = self.strong_reads = self.strong_reads or LastAccess(len(self.state), self.readers)
+        reads.note(g, own, now << LANES | self.lanes.take(thread)[:, None], self.met.take(warp))
         self.read_inst[g] = pc
         return out
-
-    def _reads_of_lanes(self, g: Array, warp: Array, own: Array, now: Array) -> None:
-        """Record reads of granules [rows, k] by warps [rows, 1], columns `own`, as `now`, their clocks and lanes."""
-        flat: Array = self.reads.reshape(-1)
-        at = g * self.readers + own
-        before: Array = flat.take(at)
-        flat[at] = now
-        several = before > (self.met.take(warp) << LANES | ANY)
-        before ^= now
-        before &= ANY
-        several &= before != 0
-        several |= flat.take(at) != now  # lanes of this instruction
-        if several.any():
-            flat[at[several]] = flat[at[several]] >> LANES << LANES | SEVERAL
 
     def _other_lane(self, mine: Array, g: Array, code: Array, warp: Array, verb: str) -> list[Defect]:
         """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote. What
@@ -277,23 +280,29 @@ class SharedShadow:
             if atomic or strong:
                 open_ &= ~self.atomic.take(g)
             if same is not None:
+                self._keep_equal(open_ & same[:, None], g, writer)
                 open_ &= ~same[:, None]
             late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "overwrites"))
             out += self._other_lane(open_ & mine & (state == VALID), g, code, warp, "overwrites")
-        if not (atomic or strong):
-            out += self._read_before(g, warp[:, 0], own[:, 0], code, same)
+        out += self._before_write(g, warp[:, 0], own[:, 0], code, same, atomic, strong)
         self.writer[g] = own
         self.write_clock[g] = now
         wrote = code & ANY | pc << LANES
         self.write_inst[g] = wrote
-        if not atomic:
-            several = self.write_inst.take(g) != wrote
+        other = self.writer.take(g) != own
+        several = self.write_inst.take(g) != wrote
+        if atomic:
+            several |= other
+            self._beside("added", several, g, warp, own, code, now)
+        else:
+            self._beside("equal", other, g, warp, own, code, now)
+            several &= ~other
             if several.any():
                 shared = g[several]
                 self.write_inst[shared] = pc << LANES | SEVERAL
-                among = self.write_inst.take(g) == pc << LANES | SEVERAL
+                among = (self.write_inst.take(g) == pc << LANES | SEVERAL) & ~other
                 lanes = np.broadcast_to(np.uint32(1) << (code & ANY).astype(np.uint32), g.shape)
                 self.write_lanes[shared] = 0
                 np.bitwise_or.at(self.write_lanes, g[among], lanes[among])
@@ -302,48 +311,88 @@ class SharedShadow:
         self.state[g] = PENDING if pending else VALID
         return out
 
-    def _read_before(
-        self, g: Array, warp: Array, own: Array, code: Array = None, same: Array | None = None
-    ) -> list[Defect]:
-        """Reads by others that warps [rows], about to write granules [rows, k], do not know of. `own`: a column whose
-        reads count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
+    def _keep_equal(self, calm: Array, g: Array, writer: Array) -> None:
+        """Writes by others that accesses, `calm` [rows, k], do not know of, but leave as they are."""
+        calm &= writer < self.warps
+        if not calm.any():
+            return
+        if self.equal is None:
+            self.equal = LastAccess(len(self.state), self.readers)
+        at = g[calm]
+        self.equal.last[at, writer[calm]] = self.write_clock[at] << LANES | self.write_inst[at] & ANY
+
+    def _beside(self, name: str, lost: Array, g: Array, warp: Array, own: Array, code: Array, now: Array) -> None:
+        """Of accesses of one instruction that wrote to one place the last is the writer; those that are `lost` [rows,
+        k] are kept under a name.
         """
-        reads: Array = self.reads.take(g, axis=0)
+        if not lost.any():
+            return
+        kind: LastAccess | None = getattr(self, name)
+        if kind is None:
+            kind = LastAccess(len(self.state), self.readers)
+            setattr(self, name, kind)
+        row, _ = np.nonzero(lost)
+        kind.note(g[lost][:, None], own[row], now[row] << LANES | code[row] & ANY, self.met.take(warp[row]))
+
+    def _before_write(
+        self, g: Array, warp: Array, own: Array, code: Array, same: Array | None, atomic: bool, strong: bool
+    ) -> list[Defect]:
+        """What warps [rows] do not know of that was done to granules [rows, k], besides the last write."""
+        if not (strong or atomic and self.swaps):
+            out = self._before(self.reads, g, warp, own, "overwrites what {} reads", code, same)
+            if out:
+                return out
+        if atomic or strong:
+            return []
+        for kind, say in ((self.strong_reads, "reads"), (self.added, "changes atomically")):
+            out = [] if kind is None else self._before(kind, g, warp, own, f"overwrites what {{}} {say}", code, same)
+            if out:
+                return out
+        if self.equal is None:
+            return []
+        at = np.arange(len(g)) if same is None else np.flatnonzero(~same)
+        out = self._before(self.equal, g[at], warp[at], own[at], "overwrites what {} also wrote", code[at])
+        return [Defect(d.kind, int(at[d.row]), -1, d.what) for d in out]
+
+    def _before(
+        self, kind: LastAccess, g: Array, warp: Array, own: Array, say: str, code: Array = None, same: Array = None
+    ) -> list[Defect]:
+        """Accesses of a kind by others to granules [rows, k] that warps [rows] do not know of. `own`: a column whose
+        accesses count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
+        """
         known: Array = self.know.take(warp, axis=0)[:, : self.readers]
         if code is not None:
             known[np.arange(len(known)), own] = self.met.take(warp)
-        known <<= LANES
-        known |= ANY
-        unseen = reads > known[:, None, :]
+        last, unseen = kind.unseen(g, known)
         if not unseen.any():
             return []
         mine = np.arange(self.readers) == own[:, None, None]
         if code is not None:
-            by_lane = unseen & mine & (reads & ANY != (code & ANY)[:, :, None])
+            by_lane = unseen & mine & (last & ANY != (code & ANY)[:, :, None])
             if same is not None:
                 by_lane &= ~same[:, None, None]
             if self.parts and by_lane.any():
                 late: Array = by_lane.any(axis=2)
-                read = np.take_along_axis(reads, own[:, None, None].repeat(g.shape[1], axis=1), axis=2)[:, :, 0]
-                self._drop_ordered(late, read & ANY, read >> LANES, code, warp[:, None])
+                ours = np.take_along_axis(last, own[:, None, None].repeat(g.shape[1], axis=1), axis=2)[:, :, 0]
+                self._drop_ordered(late, ours & ANY, ours >> LANES, code, warp[:, None])
                 by_lane &= late[:, :, None]
             if by_lane.any():
                 row, col, _ = (int(x[0]) for x in np.nonzero(by_lane))
-                what = "overwrites what another lane of this warp reads, with no barrier that both come to in between"
+                what = say.format("another lane of this warp") + ", with no barrier that both come to in between"
                 return [Defect("race", row, int(self.read_inst[g[row, col]]), what)]
         unseen &= ~mine
         if not unseen.any():
             return []
-        row, col, reader = (int(x[0]) for x in np.nonzero(unseen))
-        other = int(self.read_inst[g[row, col]])
-        if reader < self.warps:
-            return [Defect("race", row, other, "overwrites what another warp reads")]
-        who = "a wgmma" if reader < self.stores else "a bulk store"
-        waited = self.done.get((int(warp[row]) // self.warps, reader), 0) >= int(reads[row, col, reader]) >> LANES
+        row, col, other = (int(x[0]) for x in np.nonzero(unseen))
+        inst = int(self.read_inst[g[row, col]])
+        if other < self.warps:
+            return [Defect("race", row, inst, say.format("another warp"))]
+        who = "a wgmma" if other < self.stores else "a bulk store"
+        waited = self.done.get((int(warp[row]) // self.warps, other), 0) >= int(last[row, col, other]) >> LANES
         if waited:
             what = f"overwrites what {who} read; the warp that waited for it has not told this one"
-            return [Defect("race", row, other, what)]
-        return [Defect("missing-wait", row, other, f"overwrites what {who} that nobody has waited for may still read")]
+            return [Defect("race", row, inst, what)]
+        return [Defect("missing-wait", row, inst, f"overwrites what {who} that nobody has waited for may still read")]
 
     def settle(self, g: Array, warp: Array) -> None:
         """The issuing threads have waited for their copies: the granules are written as of now."""
@@ -381,7 +430,7 @@ class SharedShadow:
                 )
                 out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
                 break
-        self.reads.reshape(-1)[g * self.readers + column[:, None]] = tick[:, None] << LANES | ANY
+        self.reads.put(g, column, tick)
         self.read_inst[g] = pc
         return out
 
@@ -405,7 +454,8 @@ class SharedShadow:
                 row, col = (int(x[0]) for x in np.nonzero(open_))
                 what = "overwrites in the asynchronous proxy what an ordinary store wrote, with no proxy fence after it"
                 out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
-        out += self._read_before(g, warp, own)
+        for kind in (self.reads, self.strong_reads):
+            out += self._before(kind, g, warp, own, "overwrites what {} reads") if kind is not None else []
         self.state[g] = PENDING
         self.write_inst[g] = pc << LANES | ANY
         self.copied[g] = False

@@ -156,3 +156,43 @@ def test_a_named_barrier_is_used_again_by_others():
     spin = "W: ld.volatile.global.b32 %r12, [%d1]; setp.eq.u32 %p2, %r12, 0; @%p2 bra W;"
     told = body.replace("bar.arrive 2, 128;", "st.volatile.global.b32 [%d1], 1;").replace("TURN", spin)
     assert all(any(kind == "race" for kind, _, _ in found) for found in findings(told, block=128))
+
+
+@pytest.mark.parametrize("change", ["red.shared.add.u32 [sm+16], 1;", "atom.shared.exch.b32 %r9, [sm+16], 7;", "red.shared.add.u64 [sm+16], 1;"])
+def test_atomics_and_ordinary_accesses(change):
+    """A read before, a read behind, a write before, a write behind; by another warp or another lane."""
+    change = change.replace("], 1;", "], %d9;") if "u64" in change else change
+    for register, here, there, order, said in (("%r2", 0, 1, SYNC, "another warp"), ("%r1", 3, 4, WARP, "another lane of this warp")):
+        begin = FILL + "mov.u64 %d9, 1; mov.u32 %r8, 77;\n"
+        for plain in ("ld.shared.b32 %r6, [sm+16];", "st.shared.b32 [sm+16], %r8;", "ld.shared.b8 %h6, [sm+18];"):
+            one = only("%r1", 4, plain, "P") if register == "%r2" else plain
+            for before, after in ((one, change), (change, one)):
+                body = only(register, here, before, "A") + "ORDER\n" + only(register, there, after, "B")
+                judged(begin + (body if register == "%r2" else only("%r2", 0, body, "W")), order, said)
+
+
+def test_the_last_of_many_that_add_reads():
+    """The others add in the same instruction, but not before it for all that is known."""
+    for register, last, order in (("%r2", 1, SYNC), ("%r1", 31, WARP)):
+        add = "red.shared.add.u32 [sm+16], 1;" if register == "%r2" else only("%r2", 0, "red.shared.add.u32 [sm+16], 1;", "F")
+        plain = only("%r2", 1 if register == "%r2" else 0, only("%r1", 31, "ld.shared.b32 %r6, [sm+16];", "P"), "Q")
+        judged(FILL + add + "ORDER\n" + plain, order, "changes atomically")
+        judged(FILL + add + "ORDER\n" + plain.replace("ld.shared.b32 %r6, [sm+16]", "st.shared.b32 [sm+16], 7"), order)
+
+
+def test_values_that_several_wrote():
+    """Warps 0 and 1 write one value: nobody minds who comes last, whoever reads. Who writes another must know of both."""
+    both = FILL + "setp.gt.u32 %p5, %r2, 1; @%p5 bra N; st.shared.b32 [sm+16], 500; N:\n"
+    assert findings(both + only("%r2", 1, "ld.shared.b32 %r6, [sm+16];", "A")) == [[]] * 4
+    for last in (0, 1):
+        other = only("%r2", last, only("%r1", 5, "st.shared.b32 [sm+16], 9;", "B"), "C")
+        judged(both + "ORDER\n" + other, SYNC, block=96)
+    # the same, one warp after the other: warp 2 meets the second alone
+    turns = FILL + only("%r2", 0, "st.shared.b32 [sm+16], 500;", "A") + "bar.sync 0; BOTH\n" + only("%r2", 1, "st.shared.b32 [sm+16], 500; bar.arrive 1, 64;", "B")
+    turns = turns.replace("bar.sync 0; BOTH", "ORDER") + only("%r2", 2, "bar.sync 1, 64; " + only("%r1", 5, "st.shared.b32 [sm+16], 9;", "D"), "C")
+    judged(turns, SYNC, "also wrote", block=96)
+
+
+def test_three_warps_write_one_value():
+    body = FILL + "".join(only("%r2", w, "st.shared.b32 [sm+16], 500;", f"W{w}") for w in range(3))
+    assert findings(body + "bar.sync 0; ld.shared.b32 %r6, [sm+16];", block=96) == [[]] * 4
