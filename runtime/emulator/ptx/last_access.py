@@ -30,7 +30,7 @@ class LastAccess:
         self.last = np.zeros((granules, columns), np.int32)
 
     def note(self, g: Array, column: Array, now: Array, met: Array) -> None:
-        """Accesses of granules [rows, k] by columns [rows, 1], `now` [rows, 1], whose lanes have met at clocks `met`."""
+        """Accesses of granules [rows, k] by columns [rows, 1], `now`, whose lanes have met at clocks `met`."""
         flat: Array = self.last.reshape(-1)
         at = g * self.columns + column
         before: Array = flat.take(at)

@@ -23,12 +23,12 @@ last, and of each warp which lane has read it in the warp's last epoch there, or
 barrier of some lanes of a warp orders these. Where several lanes write the same value each of them may read it, others
 not before a barrier.
 
-Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other, and one that follows
-another knows what the other's warp did before it. Ordinary accesses race with them, but, in programs that compare and
-swap, for ordinary reads before an atomic. Two warps that write the same value to the same place without order are not
-reported: the value is the same in either order. Whoever writes another value must know of both. An asynchronous copy
-leaves its granules *pending*: nobody may touch them until the issuing thread has waited, from then on they count as
-written by its warp.
+Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other; what they hand on, see
+flags.py. A volatile one that follows another knows what the other's warp did before it, as older compilers have it.
+Ordinary accesses race with them, but, in programs that compare and swap, for ordinary reads before an atomic. Two warps
+that write the same value to the same place without order are not reported: the value is the same in either order.
+Whoever writes another value must know of both. An asynchronous copy leaves its granules *pending*: nobody may touch
+them until the issuing thread has waited, from then on they count as written by its warp.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class SharedShadow:
     granule.
 
     `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents; `swaps`:
-    whether it compares and swaps. Columns of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced in shared
-    memory, in global memory, which mbarrier initialisations are known, and which bulk stores have written, by warp; one
-    per mbarrier.
+    whether it compares and swaps. Columns of `know`: the domain's warps; the reading agents (warpgroups, then bulk
+    stores by warp); what is fenced in shared memory, in global memory, which mbarrier initialisations are known, and
+    which bulk stores have written, by warp; one per mbarrier.
     """
 
     def __init__(
@@ -167,12 +167,8 @@ class SharedShadow:
     # ------------------------------------------------------------------------------------------------ warps
 
     def read(self, g: Array, thread: Array, pc: int, *, strong: bool = False) -> list[Defect]:
-        """Record reads of granules [rows, k] by threads [rows]; `strong` ones (volatile, relaxed, acquire)
-        synchronise.
-        """
+        """Record reads of granules [rows, k] by threads [rows]; `strong`: volatile, relaxed or acquiring."""
         warp = thread[:, None] >> 5
-        if strong:
-            self.acquire_writes(g, warp[:, 0])
         code = self.codes.take(thread)[:, None]
         own = code >> LANES
         out: list[Defect] = []
@@ -182,12 +178,12 @@ class SharedShadow:
         now = self._own_clock(warp, own)
         open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
+            if strong:
+                open_ &= ~self.atomic.take(g)
             late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "reads"))
             mine &= open_ & (state == VALID)
-            if strong:
-                mine &= ~self.atomic.take(g)
             out += self._other_lane(mine, g, code, warp, "reads")
         if self.added is not None and not strong:
             out += self._before(self.added, g, warp[:, 0], own[:, 0], "reads what {} changes atomically", code)
@@ -239,9 +235,7 @@ class SharedShadow:
         return out
 
     def acquire_writes(self, g: Array, warp: Array) -> None:
-        """A strong or atomic access sees the last strong or atomic write, and with it what its warp had done until
-        then.
-        """
+        """A volatile access sees the last strong or atomic write, and with it what its warp had done until then."""
         warp = warp[:, None]
         known = self.atomic.take(g)
         if known.any():
@@ -338,7 +332,7 @@ class SharedShadow:
         self, g: Array, warp: Array, own: Array, code: Array, same: Array | None, atomic: bool, strong: bool
     ) -> list[Defect]:
         """What warps [rows] do not know of that was done to granules [rows, k], besides the last write."""
-        if not (strong or atomic and self.swaps):
+        if not (strong or (atomic and self.swaps)):
             out = self._before(self.reads, g, warp, own, "overwrites what {} reads", code, same)
             if out:
                 return out

@@ -5,6 +5,8 @@ Of shared memory, and of global memory where lanes and warps of one CTA meet in 
 test_global_races.py, of bulk copies test_bulk.py and test_hopper_findings.py.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 from ptx_harness import run
@@ -173,7 +175,7 @@ def test_atomics_and_ordinary_accesses(change):
 
 def test_the_last_of_many_that_add_reads():
     """The others add in the same instruction, but not before it for all that is known."""
-    for register, last, order in (("%r2", 1, SYNC), ("%r1", 31, WARP)):
+    for register, order in (("%r2", SYNC), ("%r1", WARP)):
         add = "red.shared.add.u32 [sm+16], 1;" if register == "%r2" else only("%r2", 0, "red.shared.add.u32 [sm+16], 1;", "F")
         plain = only("%r2", 1 if register == "%r2" else 0, only("%r1", 31, "ld.shared.b32 %r6, [sm+16];", "P"), "Q")
         judged(FILL + add + "ORDER\n" + plain, order, "changes atomically")
@@ -196,3 +198,49 @@ def test_values_that_several_wrote():
 def test_three_warps_write_one_value():
     body = FILL + "".join(only("%r2", w, "st.shared.b32 [sm+16], 500;", f"W{w}") for w in range(3))
     assert findings(body + "bar.sync 0; ld.shared.b32 %r6, [sm+16];", block=96) == [[]] * 4
+
+
+FLAG = {"global": "[%d1]", "shared": "[sm+512]"}
+
+
+@pytest.mark.parametrize("data", ["global", "shared"])
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("scope", ["cta", "gpu"])
+def test_flags_between_warps(scope, space, data):
+    """One lane of warp 0 writes and sets a flag, warp 1 waits for it: in order if the one releases and the other acquires,
+    by the access itself or by a fence."""
+    place = {"global": "[%d0]", "shared": "[sm]"}[data]
+    body = FILL + only("%r0", 0, "st.shared.b32 [sm+512], 0;", "Z") + SYNC
+    body += only("%r0", 0, f"st.{data}.b32 {place}, 77; RELEASE st.SET.{scope}.{space}.b32 {FLAG[space]}, 1;", "A")
+    body += only("%r2", 1, f"L: ld.GET.{scope}.{space}.b32 %r9, {FLAG[space]}; setp.eq.u32 %p1, %r9, 0; @%p1 bra L; ACQUIRE ld.{data}.b32 %r6, {place};", "B")
+    fence = f"fence.acq_rel.{scope};"
+    for set_, before, get, behind in itertools.product(("release", "relaxed"), ("", fence), ("acquire", "relaxed"), ("", fence)):
+        text = body.replace("SET", set_).replace("GET", get).replace("RELEASE", before).replace("ACQUIRE", behind)
+        found = findings(text)
+        if (set_ == "release" or before) and (get == "acquire" or behind):
+            assert found == [[]] * 4, (set_, before, get, behind, found)
+        else:
+            assert all(f and all(kind == "race" and f"ld.{data}.b32 %r6" in at for kind, at, _ in f) for f in found), (set_, before, get, behind, found)
+
+
+def test_a_fence_in_all_threads_then_one_sets_the_flag():
+    """Warps 0 and 1 write and fence, meet, and warp 0 sets the flag for warp 2."""
+    body = FILL + "setp.eq.u32 %p5, %r2, 2; @%p5 bra WAIT; st.global.b32 [%d2], 9; ORDER bar.sync 1, 64;\n" + only("%r0", 0, "st.relaxed.cta.global.b32 [%d1], 1;", "A")
+    body += "bra E; WAIT: L: ld.acquire.cta.global.b32 %r9, [%d1]; setp.eq.u32 %p1, %r9, 0; @%p1 bra L; ld.global.b32 %r6, [%d2+-128]; E:"
+    judged(body, "fence.acq_rel.cta;", "another wave wrote", block=96)
+
+
+COPY = "cp.async.ca.shared.global [%r4], [%d2], 4; cp.async.commit_group;\n"
+WAIT = "cp.async.wait_group 0;"
+
+
+def test_what_a_copy_reads_is_not_written_before_its_wait():
+    """By the thread itself, by another lane, by another warp; by this copy's array or through another address."""
+    judged(COPY + "ORDER mov.u32 %r8, 7; st.global.b32 [%d2], %r8;\n" + WAIT, WAIT, "reads")
+    lane = "xor.b32 %r9, %r0, 1; mul.wide.u32 %d3, %r9, 4; add.s64 %d3, %d0, %d3; add.u32 %r8, %r0, 300;\n"
+    other = lane.replace("%r0, 1", "%r0, 32")
+    for place in (lane, other):
+        judged(place + COPY + f"ORDER {SYNC} st.global.b32 [%d3], %r8;\n" + WAIT, WAIT, "reads")
+        judged(place + COPY + f"{WAIT} ORDER st.global.b8 [%d3], %r8;\n", SYNC, block=64) if place is other else None
+    # a group that is still under way does not matter to what it does not read
+    assert findings(COPY + "st.global.b32 [%d2+512], 7;" + WAIT) == [[]] * 4
