@@ -353,8 +353,9 @@ class GlobalShadow:
         return None
 
     def _at_once(
-        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, lanes: Array, near: bool
-    ) -> Clash | None:
+        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, lanes: Array,
+        near: bool,
+    ) -> Clash | None:  # fmt: skip
         """Lanes of one instruction that write to one place: their values should agree; `near` ones are strong in their
         domain, and should have their places alone among domains.
         """

@@ -1,10 +1,11 @@
 """What strong accesses hand on between the warps of one CTA or cluster, beside barriers.
 
 In: fences, and strong or atomic accesses of shared or global memory in the order in which they are carried out. Out:
-the clocks of `SharedShadow.know`. A warp that has fenced, or knows of a warp's fence, hands on what had been done before
-the fence by whatever strong write comes next (a releasing one fences by itself); a warp whose strong read finds it
-knows it once it fences (an acquiring one does at once). Both accesses and both fences have to be of a scope that has
-the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. Between clusters see global_shadow.py.
+the clocks of `SharedShadow.know`. A warp that has fenced, or knows of a warp's fence, hands on what had been done
+before the fence by whatever strong write comes next (a releasing one fences by itself); a warp whose strong read
+finds it knows it once it fences (an acquiring one does at once). Both accesses and both fences have to be of a scope
+that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. Between clusters see
+global_shadow.py.
 """
 
 from __future__ import annotations
