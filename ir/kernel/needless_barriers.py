@@ -9,12 +9,12 @@ Every exchange between waves begins with a barrier for those who still read what
 kernel has nobody to wait for, nor has one behind a barrier after which only other buffers were touched.
 
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
-Accesses are told apart by the ranges of their addresses (`dead_stores.span`), and where those meet by the addresses of
-every thread (`own_places.py`): what each has written or copied itself it may read without a barrier. A wait for asynchronous copies writes
-what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known,
-counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders shared memory alone
-(`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left. Those of
-warpgroups stay: what one thread of theirs tells a copy engine is behind some.
+Accesses are told apart by the ranges of their addresses (`dead_stores.span`), and where those meet by the addresses
+of every thread (`own_places.py`): what each has written or copied itself it may read without a barrier. A wait for
+asynchronous copies writes what any copy of the kernel does; an operation that waits for something else, or of whose
+places nothing is known, counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders
+shared memory alone (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers
+that are left. Those of warpgroups stay: what one thread of theirs tells a copy engine is behind some.
 """
 
 from __future__ import annotations

@@ -56,9 +56,8 @@ class OwnPlaces:
         base = thread // group * reach
         if (int(base[-1]) + reach) > CELLS:
             return False
-        ours, theirs = (
-            ((base + (start - low) // step)[:, None] + np.arange(size // step)) for start, size in ((first, m), (second, n))
-        )
+        ours = (base + (first - low) // step)[:, None] + np.arange(m // step)
+        theirs = (base + (second - low) // step)[:, None] + np.arange(n // step)
         owner = np.full(int(base[-1]) + reach, -1)
         owner[ours] = thread[:, None]
         if (owner[ours] != thread[:, None]).any():
