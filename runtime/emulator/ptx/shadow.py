@@ -354,7 +354,8 @@ class SharedShadow:
         """Accesses of a kind by others to granules [rows, k] that warps [rows] do not know of. `own`: a column whose
         accesses count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
         """
-        known: Array = self.know.take(warp, axis=0)[:, : self.readers]
+        known: Array = self.know.take(warp, axis=0)
+        known = known[:, : self.readers]
         if code is not None:
             known[np.arange(len(known)), own] = self.met.take(warp)
         last, unseen = kind.unseen(g, known)
