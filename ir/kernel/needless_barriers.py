@@ -9,11 +9,12 @@ Every exchange between waves begins with a barrier for those who still read what
 kernel has nobody to wait for, nor has one behind a barrier after which only other buffers were touched.
 
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
-Accesses are told apart by the ranges of their addresses (`dead_stores.span`). A wait for asynchronous copies writes
-what any copy of the kernel does; an operation that waits for something else, or of whose places nothing is known,
-counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders shared memory alone
-(`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers that are left. Those of
-warpgroups stay: what one thread of theirs tells a copy engine is behind some.
+Accesses are told apart by the ranges of their addresses (`dead_stores.span`), and where those meet by the addresses
+of every thread (`own_places.py`): what each has written or copied itself it may read without a barrier. A wait for
+asynchronous copies writes what any copy of the kernel does; an operation that waits for something else, or of whose
+places nothing is known, counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders
+shared memory alone (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers
+that are left. Those of warpgroups stay: what one thread of theirs tells a copy engine is behind some.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from functools import partial
 from wavedsl.ir.kernel.between import Between
 from wavedsl.ir.kernel.dead_stores import READS, WRITES, span
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op
+from wavedsl.ir.kernel.own_places import PLACES, OwnPlaces
 
 EVERYWHERE = (0, 1 << 40)
 WARP = 32
@@ -32,8 +34,8 @@ ROLE = frozenset(("id", "threads"))
 """Attributes that say which waves of the workgroup meet."""
 HARMLESS = frozenset(("priority", "copy.commit", "bulk.commit", "matrix.commit"))
 """Operations that are kept in their places and touch no shared memory."""
-Touch = tuple[int, int, bool]
-"""First byte and the one behind the last that an operation may touch, and whether it writes there."""
+Touch = tuple[int, int, bool, Op]
+"""First byte and the one behind the last that an operation may touch, whether it writes there, and the operation."""
 
 
 def remove_needless_barriers(kernel: Kernel) -> int:
@@ -84,7 +86,8 @@ class _Around:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         copies = (op for op in kernel.body.walk() if op.name == "copy.async")
-        self.copied = tuple({(*(span(kernel, op) or EVERYWHERE), True) for op in copies})
+        self.copied = tuple((*(span(kernel, op) or EVERYWHERE), True, op) for op in copies)
+        self.own = OwnPlaces(kernel)
         self.between = Between(kernel, self._touched)
 
     def needed(self, op: Op) -> bool:
@@ -92,7 +95,12 @@ class _Around:
         before = self.between.reached(op, -1, divides)
         if not before:
             return False
-        return any(_meet(a, b) for b in self.between.reached(op, 1, divides) for a in before)
+        behind = self.between.reached(op, 1, divides)
+        meeting = [(a[3], b[3]) for b in behind for a in before if _meet(a, b)]
+        if any(op.name not in PLACES for pair in meeting for op in pair):
+            return True
+        group = self.kernel.block if op.name == "barrier" else self.kernel.wave_size
+        return not all(self.own.apart(a, b, group) for a, b in meeting)
 
     def _touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
@@ -103,9 +111,9 @@ class _Around:
         if op.name == "copy.wait":
             return self.copied
         if op.name not in ("load.shared", "store.shared", "copy.async"):
-            return ((*EVERYWHERE, True),)
+            return ((*EVERYWHERE, True, op),)
         low, high = span(self.kernel, op) or EVERYWHERE
-        return ((low, high, WRITES in effects),)
+        return ((low, high, WRITES in effects, op),)
 
 
 def _meet(a: Touch, b: Touch) -> bool:

@@ -235,6 +235,8 @@ class GlobalShadow:
     def __init__(self, memory: GlobalMemory, agents: Agents, granule: int, swaps: bool):
         self.memory, self.agents, self.granule, self.swaps = memory, agents, granule, swaps
         self.pages: dict[int, Page] = {}
+        self.dirty = False
+        """Whether anybody has written anything."""
         self.mail: dict[int, Knowledge] = {}
         """Address → what strong accesses there have handed on."""
         self.logs: dict[int, Log] = {}
@@ -245,24 +247,29 @@ class GlobalShadow:
 
     def read(
         self, addresses: Array, size: int, rows: Array, inst: int, *, strong: bool = False, nc: bool = False,
-        by: Array | None = None,
+        near: bool = False, by: Array | None = None, keep: bool = True,
     ) -> Clash | None:  # fmt: skip
         """Reads of `size` bytes at addresses [n] by rows [n]. `nc`: through a cache that sees no writes of this launch.
+        `near`: strong within the domain only. Not to `keep`: only looked at, their end comes later.
         `by`: codes of agents that read for the rows, as bulk copies do (a code of 0 leaves no trace).
         """
         found = None
         for page, lanes in self.parts(addresses, size):
             at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
-            if page.write_code is not None and not strong and found is None:
+            if page.write_code is not None and (near or not strong) and found is None:
                 cells, codes = page.cells(at, size), self.agents.codes(row)
                 writer = page.write_code.take(cells)
                 bad = self._unordered(writer, codes, row)
+                if bad is not None and near:
+                    bad &= _elsewhere(writer, codes)
                 if bad is not None and self.swaps:
                     bad &= ~page.atomic.take(cells)
                 say = "reads what {} wrote, and nothing orders the two:"
                 if nc and bad is None and (writer != 0).any():
                     bad, say = writer != 0, "reads through a cache that does not see it (.nc) what {} wrote:"
                 found = self.clash(page, cells, bad, lanes, writer, codes, say, page.write_inst)
+            if not keep:
+                continue
             if by is not None:
                 codes = by if lanes is None else by[lanes]
                 traced = np.flatnonzero(codes)
@@ -273,13 +280,14 @@ class GlobalShadow:
 
     def write(
         self, addresses: Array, size: int, rows: Array, inst: int, *, words: Array | None = None, atomic: bool = False,
-        strong: bool = False, by: Array | None = None,
+        strong: bool = False, near: bool = False, by: Array | None = None,
     ) -> Clash | None:  # fmt: skip
         """Writes of `size` bytes at addresses [n] by rows [n], before memory changes. `words` [k, n]: what is written
-        (None: not known). Atomics and strong writes are in order among each other. `by`: codes of agents that write for
-        the rows, as bulk copies do, in no order among themselves.
+        (None: not known). Atomics and strong writes are in order among each other, `near` ones in their domain. `by`:
+        codes of agents that write for the rows, as bulk copies do, in no order among themselves.
         """
         found = None
+        self.dirty = True
         mild = atomic or strong
         for page, lanes in self.parts(addresses, size):
             at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
@@ -291,7 +299,8 @@ class GlobalShadow:
             writer = page.write_code.take(cells)
             over = self._unordered(writer, codes, row)
             if over is not None and mild:
-                over &= ~page.atomic.take(cells)
+                mildly = page.atomic.take(cells)
+                over &= ~(mildly & ~_elsewhere(writer, codes) if near else mildly)
             before = None
             readers = writer
             if not strong and not (atomic and self.swaps):
@@ -323,15 +332,33 @@ class GlobalShadow:
                 page.write_code[cells[~stay]] = broad[~stay]
             page.write_inst[cells] = inst
             page.atomic[cells] = mild
-            if not mild:
-                clash = self._at_once(page, cells, codes, at, size, put, lanes)
+            if not mild or near:
+                clash = self._at_once(page, cells, codes, at, size, put, lanes, near)
                 found = clash if found is None else found
         return found
 
+    def changed(self, addresses: Array, size: int, rows: Array, words: Array) -> Clash | None:
+        """Of reads that began a while ago and end now those that do not find `words` [k, n], what they found then."""
+        for page, lanes in self.parts(addresses, size):
+            if page.write_code is None:
+                continue
+            at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
+            other = ~self._same(at, size, words if lanes is None else words[:, lanes])
+            if other.any():
+                cells = page.cells(at, size)
+                say = "still reads what {} has overwritten, since nobody has waited for the copy in between:"
+                bad = np.broadcast_to(other[:, None], cells.shape)
+                codes = self.agents.codes(row)
+                return self.clash(page, cells, bad, lanes, page.write_code.take(cells), codes, say, page.write_inst)
+        return None
+
     def _at_once(
-        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, lanes: Array
-    ) -> Clash | None:
-        """Lanes of one instruction that write to one place: their values should agree."""
+        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, lanes: Array,
+        near: bool,
+    ) -> Clash | None:  # fmt: skip
+        """Lanes of one instruction that write to one place: their values should agree; `near` ones are strong in their
+        domain, and should have their places alone among domains.
+        """
         first, number = cells[:, 0], np.arange(len(cells), dtype=np.int32)
         page.lane[first] = number
         winner = page.lane.take(first)
@@ -339,20 +366,23 @@ class GlobalShadow:
         if not len(lost):
             return None
         winner = winner[lost]
+        if near:
+            far = (codes[lost] ^ codes[winner]) >> DOMAIN != 0
+            lost, winner = lost[far], winner[far]
         differ = (codes[lost] ^ codes[winner]) >> COLUMN != 0
         if differ.any():
             elsewhere = (codes[lost] ^ codes[winner]) >> DOMAIN != 0
             page.write_code[cells[lost[differ]]] |= MANY << COLUMN
             page.write_code[cells[lost[elsewhere]]] = 0
-        if words is None:
+        if words is None and not near:
             return None
-        clash = ~_equal(words[:, lost], words[:, winner], size)
+        clash = np.ones(len(lost), np.bool_) if words is None else ~_equal(words[:, lost], words[:, winner], size)
         if not clash.any():
             return None
         i = int(np.argmax(clash))
         position = int(lost[i])
         who = _who(int(codes[lost[i]]), int(codes[winner[i]]))
-        what = f"writes another value than {who}, and nothing orders the two:"
+        what = f"writes {f'where {who} does' if near else f'another value than {who}'}, and nothing orders the two:"
         return Clash(position if lanes is None else int(lanes[position]), what, int(at[position]), -1)
 
     def _same(self, at: Array, size: int, words: Array) -> Array:
@@ -575,6 +605,11 @@ def _equal(x: Array, y: Array, size: int) -> Array:
     """Whether words [k, n] agree in the `size` bytes that count."""
     limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
     return (((x ^ y) & limit) == 0).all(axis=0)
+
+
+def _elsewhere(before: Array, codes: Array) -> Array:
+    """Which accesses [rows, k] are by another domain than the rows'."""
+    return (before ^ codes[:, None]) >> DOMAIN != 0
 
 
 def _who(mine: int, theirs: int) -> str:

@@ -36,6 +36,7 @@ from generator.check import TARGETS, arguments, copies, few_units, hand_out, ker
 from generator.draw import draw  # noqa: E402
 from generator.program import Program  # noqa: E402
 from mutants import Mutant, instructions  # noqa: E402
+from touched import touched  # noqa: E402
 from wavedsl.runtime.emulator.ptx import bulk as ptx_bulk  # noqa: E402
 from wavedsl.runtime.emulator.ptx import copies as ptx_copies  # noqa: E402
 from wavedsl.runtime.emulator.ptx import program as ptx_program  # noqa: E402
@@ -58,6 +59,10 @@ ORDERS = re.compile(
 ACCESS = re.compile(
     r"ds_|buffer_(load|store|atomic)|global_|v_mfma|(ld|st|atom|red)\.(shared|global)|ldmatrix|stmatrix|wgmma\.mma"
 )
+BETWEEN = re.compile(r"s_barrier|bar\.|buffer_(wbl2|inv|wbinvl1)|fence\.(acq_rel|release|acquire)|membar\.")
+"""What orders accesses of global memory: of a workgroup, or of workgroups."""
+GLOBAL = re.compile(r"buffer_(load|store|atomic)|global_|(ld|st|atom|red)\.global")
+CACHES = re.compile(r"buffer_(wbl2|inv|wbinvl1)")
 USELESS = re.compile(r"s_setprio|s_sleep|griddepcontrol\.launch_dependents")
 """Hints, whose absence changes no result."""
 
@@ -167,19 +172,45 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f") or a.tobytes() == b.tobytes()
 
 
-def proof(text: str, mutant: Mutant, compiled: Any) -> str | None:
+def proof(text: str, mutant: Mutant, compiled: Any, given: Sequence[Any]) -> str | None:
     """Why a mutant that no run exposes is as good, or None."""
-    if not compiled.target.startswith("gfx"):
-        return None
-    try:
-        before = amd_replay.broken(text, compiled.target)
-        if not amd_replay.broken(mutant.text, compiled.target) <= before:
+    if compiled.target.startswith("gfx"):
+        try:
+            before = amd_replay.broken(text, compiled.target)
+            if not amd_replay.broken(mutant.text, compiled.target) <= before:
+                return None
+        except (amd_replay.Unknown, ValueError, KeyError, IndexError):
             return None
-    except (amd_replay.Unknown, ValueError, KeyError, IndexError):
+        every = instructions(text)
+        copied = any(amd_replay.copies_to_lds(i) for i in every)
+        # Where caches are written back, a wait for everything may be part of a release of what is before it.
+        release = any(CACHES.match(i.mnemonic) for i in every) and "vmcnt(0)" in mutant.what
+        release &= bool(re.search(r"buffer_|global_", mutant.what))
+        if mutant.kind.endswith("-nop") or (mutant.kind.endswith("-wait") and not copied):
+            return "covered"
+        if mutant.kind.endswith("-waitcnt") and not copied and not release:
+            return "covered"
+    return _moved(mutant, compiled, given)
+
+
+def _moved(mutant: Mutant, compiled: Any, given: Sequence[Any]) -> str | None:
+    """Why a barrier or a fence may change places with an access."""
+    if not mutant.kind.startswith(("late-", "early-")):
         return None
-    copied = any(amd_replay.copies_to_lds(i) for i in instructions(text))
-    if mutant.kind.endswith("-nop") or (mutant.kind.endswith("-wait") and not copied):
-        return "covered"
+    lines = {i.line: i for i in instructions(compiled.asm) if i.line in mutant.lines}
+    order = [i for i in lines.values() if BETWEEN.match(i.mnemonic.split()[-1])]
+    access = [i for i in lines.values() if i not in order]
+    if len(order) != 1 or len(access) != 1:
+        return None
+    name = access[0].mnemonic.split()[-1]
+    if name.startswith("v_mfma"):
+        return "touches no memory"
+    if not GLOBAL.match(name) or amd_replay.copies_to_lds(access[0]):
+        return None
+    fence = not order[0].mnemonic.split()[-1].startswith(("bar", "s_bar"))
+    seen = touched(compiled, copies(given))
+    if seen is not None and seen.alone(access[0].line, elsewhere=fence):
+        return "nobody else touches it"
     return None
 
 
@@ -211,7 +242,7 @@ def trials(program: Program, target: str, each: int, kinds: str = "") -> tuple[C
         if how is not None:
             counts[f"found: {how}"] += 1
             continue
-        why = proof(text, mutant, compiled)
+        why = proof(text, mutant, compiled, given)
         if why is not None:
             counts[f"proven: {why}"] += 1
             continue

@@ -62,3 +62,51 @@ def test_a_value_that_lanes_share(target: str) -> None:
     assert {m.kind for m in moved} == {"delete-barrier", "early-bar"}
     for mutant in moved:
         assert broken.verdict(replace(compiled, asm=mutant.text), [x, a, y], [x, a, right], 20.0) == "race"
+
+
+READS_AHEAD = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_lshlrev_b32_e32 v1, 2, v0
+v_add_u32_e32 v2, 1, v0
+v_xor_b32_e32 v3, 0x100, v1
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v2, s[8:9]
+s_barrier
+global_load_dword v4, v3, s[8:9]
+s_waitcnt vmcnt(0)
+s_barrier
+global_store_dword v1, v4, s[10:11]
+"""
+
+
+def test_who_touches_what() -> None:
+    """The first barrier orders a store and a load of another wave; the second one no access beside it."""
+    from amdgcn_harness import module
+    from touched import touched
+    from wavedsl.runtime.emulator import run
+
+    class Text:
+        target = "gfx942"
+        asm = module(READS_AHEAD, pointers=2).replace("s_endpgm\n", "s_endpgm\n.size k, .-k\n")
+        asm = f'.amdgcn_target "amdgcn-amd-amdhsa--gfx942"\n{asm}'
+
+        def emulate(self, *args: np.ndarray) -> None:
+            run(self.asm, target=self.target, grid=(2,), block=(128,), args=list(args))
+
+    arrays = [np.zeros(128, np.uint32), np.zeros(128, np.uint32)]
+    lines = Text.asm.split("\n")
+    store, load, last = (next(i for i, line in enumerate(lines) if line.strip() == f"{what}") for what in (
+        "global_store_dword v1, v2, s[8:9]", "global_load_dword v4, v3, s[8:9]", "global_store_dword v1, v4, s[10:11]",
+    ))  # fmt: skip
+    seen = touched(Text(), arrays)
+    assert seen is not None
+    assert not seen.alone(store, elsewhere=False) and not seen.alone(load, elsewhere=False)
+    assert seen.alone(last, elsewhere=False)
+    # both workgroups store the same values to the same places: that is in order, what one loads of the other is not
+    assert seen.alone(last, elsewhere=True) and not seen.alone(load, elsewhere=True)
+    proofs = {m.what: broken.proof(Text.asm, m, Text(), arrays) for m in broken.late(Text.asm) if "barrier" in m.kind}
+    assert {what: why for what, why in proofs.items() if "[8:9]" in what} == {
+        "global_store_dword v1, v2, s[8:9] <-> s_barrier": None,
+        "s_barrier <-> global_load_dword v4, v3, s[8:9]": None,
+    }
+    assert [why for what, why in proofs.items() if "[10:11]" in what] == ["nobody else touches it"]

@@ -80,7 +80,8 @@ _CONSTANT = re.compile(r"^-?(0x[0-9a-f]+|\d+(\.\d+)?)$")
 _NO_SCC = ("s_mov", "s_cselect", "s_mul_", "s_pack", "s_movk", "s_bfm", "s_sext", "s_brev", "s_cmov")
 _PLAIN = re.compile(
     r"^v_(and|or|xor|not|lshl|lshr|ashr|lshlrev|lshrrev|ashrrev|add|sub|subrev|mul|mad|bfe|bfi|mov|min|max|cndmask|cvt|"
-    r"lshl_add|lshl_or|and_or|or3|add3|add_lshl|xad|perm|alignbit|alignbyte|pack|pk|fma|exp|log|rcp|rsq|sqrt|med3)(_|$)"
+    r"lshl_add|lshl_or|and_or|or3|add3|add_lshl|xad|perm|alignbit|alignbyte|pack|pk|fma|exp|log|rcp|rsq|sqrt|med3|max3|min3|"
+    r"addc|subb|subbrev|fmac|floor|ceil|trunc|rndne|fract|frexp|ldexp|sin|cos|bcnt|mbcnt|ffbh|ffbl|bfrev|bfm|sad|div)(_|$)"
 )
 
 
@@ -108,6 +109,8 @@ def effect(i: Instruction) -> Effect:
     if name.startswith("s_cbranch_"):
         flag = name[10:]
         return Effect(i.line, name, frozenset(("scc",) if flag[:3] == "scc" else (flag.rstrip("nz"),)), frozenset())
+    if name.startswith(("buffer_wbl2", "buffer_inv", "buffer_wbinvl1")):
+        return Effect(i.line, name, frozenset(), frozenset(), "vm")
     operands = tuple(frozenset(registers(p)) for p in parts)
     everything = frozenset().union(*operands)
     first, rest = operands[0], frozenset().union(*operands[1:])
@@ -129,8 +132,9 @@ def effect(i: Instruction) -> Effect:
         return Effect(i.line, name, frozenset(reads), frozenset(writes), sources=operands)
     lanes = frozenset(("exec",))
     if name.startswith(("buffer_", "global_")):
-        if "_atomic" in name:
-            raise Unknown(name)
+        if "_atomic" in name:  # the old value comes back in the first operand, if at all
+            returns = "glc" in modifiers or "sc0" in modifiers
+            return Effect(i.line, name, everything | lanes, first if returns else frozenset(), "vm", "", operands)
         if "lds" in modifiers:  # no register is loaded: what arrives lies in LDS, from the byte in M0 on
             return Effect(i.line, name, everything | lanes | {"m0"}, frozenset(), "vm", "write", operands)
         if "_store_" in name:
@@ -142,6 +146,8 @@ def effect(i: Instruction) -> Effect:
     if name.startswith("ds_read"):
         merged = first if "d16" in name else frozenset()
         return Effect(i.line, name, rest | merged | lanes, first, "lds", "read", operands)
+    if name.startswith(("ds_swizzle", "ds_bpermute", "ds_permute")):  # lanes exchange values, no byte of LDS is touched
+        return Effect(i.line, name, rest | lanes, first, "lds", "", operands)
     if name.startswith("v_mfma_"):
         return Effect(i.line, name, rest, first, sources=operands)
     if name.startswith("v_smfmac_"):  # adds to what it writes; its last operand says where the elements of A stand
@@ -154,8 +160,10 @@ def effect(i: Instruction) -> Effect:
         return Effect(i.line, name, rest | lanes, first, sources=operands)
     if name.startswith("v_accvgpr_"):
         return Effect(i.line, name, rest | lanes, first, sources=operands)
-    if _PLAIN.match(name) and "op_sel" not in i.operands and "sel:" not in i.operands:
-        return Effect(i.line, name, rest | lanes, first, sources=operands)
+    if _PLAIN.match(name):
+        merged = first if "sel:" in i.operands else frozenset()  # a part of it is written
+        flags = frozenset(("vcc",)) if name.startswith("v_div_fmas") else frozenset()
+        return Effect(i.line, name, rest | merged | flags | lanes, first, sources=operands)
     raise Unknown(name)
 
 

@@ -293,7 +293,7 @@ class Checker:
 
     def _done(self, st: State, f: Flight) -> None:
         self._arrive(st, f)
-        if f.position is not None and (f.role == "dma" or (self.lds.has_dma and f.role == "read")):
+        if f.position is not None and self.lds.has_dma:
             for part in f.places():
                 g = self.lds.granules(part.position, part.size)
                 g = g if part.active is None else g[part.active]
@@ -446,9 +446,7 @@ class Checker:
         if f is not None:
             f.role, f.position, f.active, f.size = "read", position, active, size
             f.first, self.first = self.first, None
-        if self.lds.has_dma:
-            g = self.lds.granules(position, size)
-            self.lds.unreturned[g if active is None else g[active]] = True
+        self._under_way(position, size, active)
 
     def lds_store(
         self,
@@ -462,6 +460,7 @@ class Checker:
         row: int,
         n: int,
     ) -> None:
+        self.covered(st, index, position, size, active)
         self.lds.write(st, index, position, size, active, words, True)
         marks: Marks = st.check
         info = self.infos[index]
@@ -478,6 +477,30 @@ class Checker:
             f.first, self.first = self.first, None
         else:
             self.first = _part(index, "write", position, active, size)
+        self._under_way(position, size, active)
+
+    def lds_atomic(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
+        """An atomic of LDS, whose result is there already."""
+        f = self._launch(st, index, self.infos[index].writes & ~SCC_BIT)
+        f.role, f.position, f.active, f.size = "atomic", position, active, size
+        self._under_way(position, size, active)
+
+    def _under_way(self, position: np.ndarray, size: int, active: Any) -> None:
+        """Cells of an LDS access that a direct copy must not overtake."""
+        if self.lds.has_dma:
+            g = self.lds.granules(position, size)
+            self.lds.unreturned[g if active is None else g[active]] = True
+
+    def covered(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
+        """A write to LDS that a direct copy may still write: which one comes last?"""
+        if not self.lds.has_dma:
+            return
+        g = self.lds.granules(position, size)
+        early = self.lds.coming[g if active is None else g[active]].reshape(-1, g.shape[-1])
+        if early.any():
+            lanes = self.lds.lane_mask(st, active, early.any(axis=1))
+            what = "overwrites LDS that a direct copy has not written yet: no wait for vmcnt covers it"
+            self.engine.find("missing-wait", index, what, st, lanes)
 
     def lds_touch(self, st: State, index: int, position: np.ndarray, size: int, active: Any, write: bool) -> None:
         """A flat access that turned out to lie in LDS."""
@@ -502,7 +525,7 @@ class Checker:
         cells = g if active is None else g[active]
         if self.lds.unreturned[cells].any():
             lanes = self.lds.lane_mask(st, active, self.lds.unreturned[cells].reshape(-1, g.shape[-1]).any(axis=1))
-            self.engine.find("race", index, "overwrites LDS that an earlier read of this wave has not returned yet: "
+            self.engine.find("race", index, "overwrites LDS that an earlier access of this wave has not finished with: "
                               "no wait for lgkmcnt covers it", st, lanes)  # fmt: skip
         self.lds.coming[cells] = True
         f = self._launch(st, index, 0)

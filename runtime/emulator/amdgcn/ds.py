@@ -139,6 +139,7 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         at = position[chosen]
         if check is not None:
             check.aligned(st, index, address, size, st.mask)
+            check.covered(st, index, position, size, active)
             check.lds.atomic(st, index, position, size, active)
         rows = [st.U[r : r + n] for r in data]
         if mem.function == "cmpswap":
@@ -159,7 +160,7 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
                 for i in range(n):
                     place(st, d + i, chosen, out[i], "")
         if check is not None:
-            check.flight(st, index)
+            check.lds_atomic(st, index, position, size, active)
 
     return {"load": load, "store": store, "atomic": atomic}[mem.op]
 

@@ -74,11 +74,17 @@ class Waves:
     def write_back(self, rows: np.ndarray) -> None:
         if self.writes_back:
             self.under_way.update(zip(rows.tolist(), self._snapshot(rows)))
+            self._tick(rows)
+
+    def _tick(self, rows: np.ndarray) -> None:
+        """What rows do from here on is told from what they have done."""
+        self.clock[rows] += (self.clock[rows] + 1 & (1 << FINE) - 1) != 0
 
     def waited(self, rows: np.ndarray) -> None:
         """Rows have nothing under way any more."""
         if not self.writes_back:
             self.handed[rows] = np.maximum(self.handed[rows], self._snapshot(rows))
+            self._tick(rows)
             self.any = True
             return
         if not self.under_way:
@@ -87,8 +93,6 @@ class Waves:
             clocks = self.under_way.pop(row, None)
             if clocks is not None:
                 np.maximum(self.handed[row], clocks, out=self.handed[row])
-                if int(self.clock[row]) + 1 & (1 << FINE) - 1:
-                    self.clock[row] += 1
                 self.any = True
 
     def releases(self) -> bool:

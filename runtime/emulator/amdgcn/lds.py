@@ -44,6 +44,8 @@ class LdsShadow:
         n = max(64, size) // self.granule + 64
         self.writer = np.full(n, NOBODY, np.int64)
         self.reader = np.full(n, NOBODY, np.int64)
+        self.equal: np.ndarray | None = None
+        """Who else wrote the value that the last writer wrote: whoever writes another must come behind both."""
         self.coming = np.zeros(n, bool)
         """LDS granules that a direct copy will still write."""
         self.unreturned = np.zeros(n, bool)
@@ -64,8 +66,9 @@ class LdsShadow:
     def _refine(self) -> None:
         """Track single bytes from here on: an access was not aligned to the cells."""
         n = self.granule
-        for name in ("writer", "reader", "coming", "unreturned"):
-            setattr(self, name, np.repeat(getattr(self, name), n))
+        for name in ("writer", "reader", "equal", "coming", "unreturned"):
+            if getattr(self, name) is not None:
+                setattr(self, name, np.repeat(getattr(self, name), n))
         self.granule = 1
 
     def unwrite(self, position: np.ndarray, size: int, active: np.ndarray) -> None:
@@ -138,13 +141,7 @@ class LdsShadow:
                     lanes,
                 )
         if self.races:
-            shared = _others(self.reader.take(cells), own)
-            self.reader[cells] = np.where(shared, own | MANY << WAVE, own) if shared.any() else own
-            after = self.reader.take(cells)
-            mixed = after != own
-            if mixed.any():
-                mixed &= after != own | MANY << WAVE
-                self.reader[cells[mixed]] |= MANY << WAVE
+            _join(self.reader, cells, own)
         never = writer < 0
         return self.lane_mask(st, active, never.any(axis=0)) if never.any() else None
 
@@ -166,14 +163,31 @@ class LdsShadow:
             conflict = _others(self.reader.take(cells), own)
             if conflict.any():
                 self._race(st, index, active, conflict, cells, self.reader, "overwrites")
-            conflict = _others(self.writer.take(cells), own)
-            if conflict.any() and exclusive and not self._same(st, position, size, active, words, conflict):
-                self._race(st, index, active, conflict, cells, self.writer, "writes")
+            writer = self.writer.take(cells)
+            conflict = _others(writer, own)
+            if conflict.any() and exclusive:
+                if self._same(st, position, size, active, words, conflict):
+                    self._keep_equal(cells[conflict], writer[conflict])
+                else:
+                    self._race(st, index, active, conflict, cells, self.writer, "writes")
+            if self.equal is not None:
+                conflict = _others(self.equal.take(cells), own)
+                if conflict.any() and exclusive and not self._same(st, position, size, active, words, conflict):
+                    self._race(st, index, active, conflict, cells, self.equal, "writes")
         self.writer[cells] = own
         if self.races and exclusive:
             other = self.writer.take(cells) != own
-            if other.any() and not self._equal(st, position, size, active, words, other):
-                self._race(st, index, active, other, cells, self.writer, "writes")
+            if other.any():
+                if self._equal(st, position, size, active, words, other):
+                    self._keep_equal(cells[other], own[other])
+                else:
+                    self._race(st, index, active, other, cells, self.writer, "writes")
+
+    def _keep_equal(self, cells: np.ndarray, who: np.ndarray) -> None:
+        """Remember who wrote what the last writer has written again."""
+        if self.equal is None:
+            self.equal = np.full(len(self.writer), NOBODY, np.int64)
+        _join(self.equal, cells, who)
 
     def _same(self, st: State, position: np.ndarray, size: int, active: Any, words: Any, conflict: np.ndarray) -> bool:
         """Whether the bytes already there are the ones written now."""
@@ -203,18 +217,26 @@ class LdsShadow:
         cells, own = self._cells(st, index, position, size, active)
         if not cells.size:
             return
-        if self.races:
-            for accesses in (self.writer, self.reader):
-                conflict = _others(accesses.take(cells), own)
+        if not self.races:
+            self.writer[cells] = own
+            return
+        for accesses, what in ((self.writer, "writes"), (self.reader, "overwrites")):
+            conflict = _others(accesses.take(cells), own)
+            if conflict.any():
+                conflict &= ~self._by_atomics(accesses.take(cells))
                 if conflict.any():
-                    at = np.argwhere(conflict.T)[:64].tolist()
-                    plain = [(k, n) for n, k in at if not _is_atomic(self._line(accesses, cells[k, n]).inst)]
-                    if plain:
-                        only = np.zeros_like(conflict)
-                        only[plain[0]] = True
-                        what = "overwrites" if accesses is self.reader else "writes"
-                        self._race(st, index, active, only, cells, accesses, what)
-        self.writer[cells] = own
+                    self._race(st, index, active, conflict, cells, accesses, what)
+        writer = self.writer.take(cells)
+        before = (writer ^ own) >> WAVE == 0  # a plain write by this wave stays: atomics of others come behind it, too
+        before &= ~self._by_atomics(writer)
+        _join(self.writer, cells[~before], own[~before])
+
+    def _by_atomics(self, accesses: np.ndarray) -> np.ndarray:
+        """Which of accesses are atomics."""
+        lines = self.engine.program.lines
+        which, place = np.unique(accesses & (1 << WAVE) - 1, return_inverse=True)
+        atomic = [i < len(lines) and _is_atomic(lines[i].inst) for i in which.tolist()]
+        return np.array(atomic, bool)[place].reshape(accesses.shape)
 
     def barrier(self, st: State) -> None:
         """(RACE) What is under way when a wave passes a barrier also happens after it."""
@@ -223,8 +245,18 @@ class LdsShadow:
         for f in (*st.vm, *st.lgkm):
             for part in f.places():
                 cells, own = self._cells(st, f.index, part.position, part.size, part.active)
-                accesses = self.reader if f.role == "read" else self.writer
-                accesses[cells] = own + (1 << EPOCH)
+                _join(self.reader if f.role == "read" else self.writer, cells, own + (1 << EPOCH))
+
+
+def _join(accesses: np.ndarray, cells: np.ndarray, own: np.ndarray) -> None:
+    """Record accesses of cells; where another wave has accessed one in the same epoch, there were several."""
+    shared = _others(accesses.take(cells), own)
+    accesses[cells] = np.where(shared, own | MANY << WAVE, own) if shared.any() else own
+    after = accesses.take(cells)
+    mixed = after != own
+    if mixed.any():
+        mixed &= after != own | MANY << WAVE
+        accesses[cells[mixed]] |= MANY << WAVE
 
 
 def _others(accesses: np.ndarray, own: np.ndarray) -> np.ndarray:

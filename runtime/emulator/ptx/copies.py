@@ -1,9 +1,12 @@
-"""`cp.async` of the PTX emulator: groups in flight, and what has not been waited for."""
+"""`cp.async` of the PTX emulator: groups in flight, and what has not been waited for.
+
+A copy reads global memory at any time between its issue and the wait. Data are those of its issue; who changes them
+before the wait is out of order, whoever it is, and so is who changes them behind the wait without knowing of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
@@ -18,15 +21,35 @@ Step = Callable[[Mask], None]
 
 @dataclass
 class Copy:
-    """Asynchronous copies in flight: threads, their group numbers, granules, and the data if it arrives late."""
+    """Asynchronous copies in flight: threads, their group numbers, granules, the data, and whether it arrives late."""
 
     threads: Array
     group: Array
     granules: Array
     offset: Array
-    words: Array | None
+    words: Array
+    late: bool
+    source: Array
+    """Addresses."""
+    count: Array
+    """Bytes that are read, None where all are."""
     window: Window
-    width: int
+    frm: Access
+
+    def some(self, which: Array) -> Copy:
+        """Those of some threads, a mask."""
+        return Copy(
+            self.threads[which],
+            self.group[which],
+            self.granules[which],
+            self.offset[which],
+            self.words[:, which],
+            self.late,
+            self.source[which],
+            None if self.count is None else self.count[which],
+            self.window,
+            self.frm,
+        )
 
 
 class AsyncCopies:
@@ -68,7 +91,8 @@ class AsyncCopies:
                 count = np.where(p, 0, width)
             elif isinstance(take, RegUse):
                 count = pick(m.reg(take.reg), lanes).astype(np.int64)
-            words = self._read(frm, lanes, count, len(offset), width)
+            source = frm.address(lanes)
+            words = self._read(frm, source, lanes, count, width)
             if not m.checks:
                 to.shared.store(offset, width, words, lanes)
                 to.touch_shared(offset, lanes, None)
@@ -78,37 +102,38 @@ class AsyncCopies:
             g = to.touch_shared(offset, lanes, None, pending=True)
             if g is not None:
                 threads = np.arange(m.T) if lanes is None else lanes
-                self.pending.append(
-                    Copy(threads, self.group[threads].copy(), g, offset, words if late else None, to.shared, width)
-                )
+                count = None if count is None or (count >= width).all() else np.clip(count, 0, width)
+                group = self.group[threads].copy()
+                self.pending.append(Copy(threads, group, g, offset, words, late, source, count, to.shared, frm))
 
         return step
 
-    def _read(self, frm: Access, lanes: Array, count: Array, n: int, width: int) -> Array:
-        """Words to copy; bytes from `count` on are zero, and a count of zero does not touch memory, though its address
-        has to be aligned like any other.
+    def _read(self, frm: Access, source: Array, lanes: Array, count: Array, width: int) -> Array:
+        """Words to copy from addresses `source`; bytes from `count` on are zero, and a count of zero does not touch
+        memory, though its address has to be aligned like any other.
         """
         m = self.m
+        n = len(source)
         if count is None or bool((count >= width).all()):
-            return self._global(frm, frm.address(lanes), lanes, width, n)
+            return self._global(frm, source, lanes, width, n)
         words = np.zeros((width // 4, n), np.uint32)
         threads = np.arange(m.T) if lanes is None else lanes
-        none = threads[count <= 0]
-        if m.checks and len(none):
-            frm._aligned(frm.address(none), none)
+        none = count <= 0
+        if m.checks and none.any():
+            frm._aligned(source[none], threads[none])
         for c in np.unique(count[count > 0]).tolist():
             at = np.flatnonzero(count == c)
             part = threads[at]
             if c >= width:
-                words[:, at] = self._global(frm, frm.address(part), part, width, len(part))
+                words[:, at] = self._global(frm, source[at], part, width, len(part))
                 continue
-            address, kept = frm._aligned(frm.address(part), part)
+            address, kept = frm._aligned(source[at], part)
             at = at[positions_of(part, kept, m.T)]
             got, fault = m.memory.load(address, int(c))
             if fault is not None:
                 frm._outside(fault, kept)
             elif m.globals is not None:
-                m.globals.read(frm.inst, frm.pc, address, int(c), kept, False, False)
+                m.globals.copy_begins(frm.inst, frm.pc, address, int(c), kept)
             words[: got.shape[0], at] = got
         return words
 
@@ -119,8 +144,8 @@ class AsyncCopies:
         got, fault = m.memory.load(kept_address, width)
         if fault is not None:
             frm._outside(fault, kept)
-        if m.globals is not None:
-            frm.watch(kept_address, kept, fault)
+        elif m.globals is not None:
+            m.globals.copy_begins(frm.inst, frm.pc, kept_address, width, kept)
         if got.shape[1] == n:
             return got
         words = np.zeros((width // 4, n), np.uint32)
@@ -147,28 +172,25 @@ class AsyncCopies:
                 if not done.any():
                     rest.append(c)
                     continue
-                whole = bool(done.all())
-                self._arrive(c, slice(None) if whole else done)
-                if not whole:
-                    k = ~done
-                    rest.append(
-                        Copy(
-                            c.threads[k],
-                            c.group[k],
-                            c.granules[k],
-                            c.offset[k],
-                            None if c.words is None else c.words[:, k],
-                            c.window,
-                            c.width,
-                        )
-                    )
+                if done.all():
+                    self._arrive(c)
+                else:
+                    self._arrive(c.some(done))
+                    rest.append(c.some(~done))
             self.pending = rest
 
         return step
 
-    def _arrive(self, c: Copy, which: Any) -> None:
+    def _arrive(self, c: Copy) -> None:
         m = self.m
-        threads = c.threads[which]
-        if c.words is not None:
-            c.window.store(c.offset[which], c.width, c.words[:, which], threads)
-        m.shadow.settle(c.granules[which], m.global_warp[threads])
+        if c.late:
+            c.window.store(c.offset, c.frm.width, c.words, c.threads)
+        m.shadow.settle(c.granules, m.global_warp[c.threads])
+        if m.globals is None:
+            return
+        if c.count is None:
+            m.globals.copy_ends(c.frm.inst, c.frm.pc, c.source, c.frm.width, c.threads, c.words)
+            return
+        for n in np.unique(c.count[c.count > 0]).tolist():
+            on = c.count == n
+            m.globals.copy_ends(c.frm.inst, c.frm.pc, c.source[on], n, c.threads[on], c.words[:, on])

@@ -109,7 +109,7 @@ def _body(m: Machine, engines: Engines, inst: Inst, row: isa.Inst, pc: int) -> S
     if "fence" in effects and m.checks:
         return _fence(m, row)
     if "warpsync" in effects and m.checks:
-        return lambda mask: m.shadow.advance(_warps(m, mask))
+        return _warp_barrier(m, inst)
     if effects & {"fence", "hint", "warpsync"}:
         return _nothing
     if "policy" in effects:
@@ -141,6 +141,32 @@ def _fence(m: Machine, row: isa.Inst) -> Step:
     if m.globals is not None and "scope" in row.mods and "mbarrier" not in row.effects:
         return m.globals.fence(row) or _nothing
     return _nothing
+
+
+def _warp_barrier(m: Machine, inst: Inst) -> Step:
+    """`bar.warp.sync`: the lanes that its member mask names meet."""
+    members = source(m, inst.args[0], "b32")
+
+    everybody = isinstance(inst.args[0], Imm) and inst.args[0].value & 0xFFFFFFFF == 0xFFFFFFFF
+
+    def meet(mask: Mask) -> None:
+        if mask is None and everybody:
+            m.shadow.lanes_meet(m.shadow.rows)
+            return
+        given = np.broadcast_to(members() if callable(members) else members, (m.T,))
+        named: Array = given.astype(np.uint32).reshape(m.NW, 32)
+        live = m.live.reshape(m.NW, 32)
+        on = live if mask is None else mask.reshape(m.NW, 32)
+        _members(m, inst, named, on)
+        word: Array = np.where(live, _BIT, np.uint32(0)).sum(axis=1, dtype=np.uint32, keepdims=True)
+        here = on.any(axis=1)
+        whole = here & ((named & word == word) | ~on).all(axis=1)
+        m.shadow.lanes_meet(np.flatnonzero(whole))
+        for warp in np.flatnonzero(here & ~whole).tolist():
+            for lanes in np.unique(named[warp][on[warp]]).tolist():
+                m.shadow.some_meet(warp, lanes)
+
+    return meet
 
 
 def _warps(m: Machine, mask: Mask) -> Array:

@@ -8,7 +8,8 @@ A bulk load reads as the mbarrier's phase that it completes. A bulk store writes
 its own: who has waited for its group (not only until it has read), or synchronised with one who has, knows of it, and
 nobody else does, later copies of its own thread included. Fences: all that a warp knows when it fences is released by a
 strong access behind it, of itself or of a warp that knows of the fence. (PTX asks for the fence in the thread of the
-access; published kernels fence in all threads, meet, and let one of them access.)
+access; published kernels fence in all threads, meet, and let one of them access.) Strong accesses and atomics of a
+scope within the cluster are ordinary ones to other clusters. What they hand on within it, see flags.py.
 
 Ordinary stores go through the generic proxy, bulk copies through the asynchronous one: a bulk copy that reads or
 overwrites what a store of the same launch wrote needs a proxy fence for global memory between the two, in front of or
@@ -22,13 +23,9 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.runtime.emulator.global_shadow import CLOCK, COLUMN, DOMAIN, DOMAINS, MANY, Clash, GlobalShadow
+from wavedsl.runtime.emulator.ptx.flags import CHIP, REACH, Fences, Flags
 from wavedsl.runtime.emulator.ptx.machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx.module import Inst
-
-FENCES = 256
-"""Fences of a domain that are remembered."""
-CHIP = frozenset(("gpu", "gl", "sys"))
-"""Scopes that reach other clusters."""
 
 
 class Warps:
@@ -36,7 +33,6 @@ class Warps:
 
     def __init__(self, m: Machine):
         self.m = m
-        self.fences: dict[int, list[tuple[int, int, Array]]] = {}
 
     def new_batch(self) -> None:
         m = self.m
@@ -44,7 +40,7 @@ class Warps:
         first = m.order[np.minimum(cta, len(m.order) - 1)].astype(np.int64)
         domain = np.repeat((first + 1) << DOMAIN, m.warps)
         self.base = domain | m.shadow.own.astype(np.int64) << COLUMN
-        self.fences.clear()
+        self.fences = Fences(m.shadow)
 
     def table(self) -> Array:
         shadow = self.m.shadow
@@ -58,29 +54,11 @@ class Warps:
         shadow = self.m.shadow
         return shadow.know.reshape(-1).take(rows * shadow.columns + columns).astype(np.int64)
 
-    def fence(self, rows: Array) -> None:
-        """Rows fence at the chip's scope."""
-        shadow = self.m.shadow
-        for row in rows.tolist():
-            column = int(shadow.own[row])
-            fences = self.fences.setdefault(row // shadow.warps, [])
-            fences.append((column, int(shadow.know[row, column]), shadow.know[row].copy()))
-            del fences[:-FENCES]
-        shadow.advance(rows)
-
     def releases(self) -> bool:
-        return bool(self.fences)
+        return self.fences.any[CHIP]
 
     def released(self, row: int) -> Array | None:
-        shadow = self.m.shadow
-        own, know = int(shadow.own[row]), shadow.know[row]
-        out: Array = None
-        for column, clock, clocks in self.fences.get(row // shadow.warps, ()):
-            if column == own or know[column] >= clock:
-                if out is None:
-                    out = np.zeros(len(know), np.int32)
-                np.maximum(out[: len(clocks)], clocks, out=out[: len(clocks)])
-        return out
+        return self.fences.released(row, CHIP)
 
 
 class WatchedMemory:
@@ -96,50 +74,78 @@ class WatchedMemory:
 
     def new_batch(self) -> None:
         self.warps.new_batch()
+        self.flags = Flags(self.m.shadow, self.warps.fences)
 
     def read(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, strong: bool, nc: bool) -> None:
         """Loads of threads (None: all of them)."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
         if strong:
             self.strong(inst, pc, address, rows, True, False)
-        self._tell(inst, self.shadow.read(address, width, rows, pc, strong=strong, nc=nc), lanes)
+        near = strong and scope_of(inst) < CHIP
+        self._tell(inst, self.shadow.read(address, width, rows, pc, strong=strong, nc=nc, near=near), lanes)
+
+    def copy_begins(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
+        """Threads (None: all of them) issue copies to shared memory, which read until they are waited for."""
+        if not self.shadow.dirty:
+            return
+        rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        self._tell(inst, self.shadow.read(address, width, rows, pc, keep=False), lanes)
+
+    def copy_ends(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, words: Array) -> None:
+        """Threads have waited for copies that brought `words` [k, n]."""
+        rows = self.m.global_warp[threads]
+        clash = self.shadow.changed(address, width, rows, words) if self.shadow.dirty else None
+        clash = clash or self.shadow.read(address, width, rows, pc)
+        self._tell(inst, clash, threads)
 
     def write(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, words: Array, strong: bool) -> None:
         """Stores of threads, before memory changes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
         if strong:
             self.strong(inst, pc, address, rows, False, True)
-        self._tell(inst, self.shadow.write(address, width, rows, pc, words=words, strong=strong), lanes)
+        near = strong and scope_of(inst) < CHIP
+        self._tell(inst, self.shadow.write(address, width, rows, pc, words=words, strong=strong, near=near), lanes)
 
     def atomic(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Atomics of threads in the order in which they take turns, before memory changes."""
         rows = self.m.global_warp[lanes]
         self.strong(inst, pc, address, rows, True, True)
-        self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True), lanes)
+        near = scope_of(inst) < CHIP
+        self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True, near=near), lanes)
 
-    def strong(self, inst: Inst, pc: int, address: Array, rows: Array, reads: bool, writes: bool) -> None:
-        """Strong accesses, of which acquiring and releasing ones fence by themselves."""
+    def strong(
+        self, inst: Inst, pc: int, address: Array, rows: Array, reads: bool, writes: bool, shared: bool = False
+    ) -> None:
+        """Strong accesses, of which acquiring and releasing ones fence by themselves; `shared`: places of shared memory
+        instead of addresses.
+        """
         if not self.synchronises:
             return
         words = inst.name.split(".")
+        reach = scope_of(inst)
         if writes and ("release" in words or "acq_rel" in words):
-            self.warps.fence(np.unique(rows))
+            self.warps.fences.add(np.unique(rows), reach)
         acquires = "acquire" in words or "acq_rel" in words
-        self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires)
+        places = ~address if shared else address
+        self.flags.access(places, rows, reach, reads=reads, writes=writes, acquires=acquires)
+        if reach == CHIP and not shared:
+            self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires)
 
     def fence(self, row: isa.Inst) -> Any:
-        """The step of a fence, None where it does not reach other CTAs."""
-        if row.mods.get("scope") not in CHIP or not self.synchronises:
+        """The step of a fence, None where nobody asks for it."""
+        if not self.synchronises:
             return None
-        sem = row.mods.get("sem")
+        sem, reach = row.mods.get("sem"), REACH[row.mods["scope"]]
         m = self.m
 
         def step(mask: Mask) -> None:
             rows = np.arange(m.NW) if mask is None else np.flatnonzero(mask.reshape(m.NW, 32).any(axis=1))
             if sem != "release":
-                self.shadow.acquire(rows)
+                self.flags.acquire(rows, reach)
+                if reach == CHIP:
+                    self.shadow.acquire(rows)
             if sem != "acquire":
-                self.warps.fence(rows)
+                self.warps.fences.add(rows, reach)
 
         return step
 
@@ -214,6 +220,11 @@ class WatchedMemory:
             what = what.replace("what another wave wrote", "what a bulk store writes whose group was not waited for")
         text = f"{what} {self.shadow.place(clash.address)}{self.m.other_line(clash.other)}"
         self.m.tell(kind, inst, text, thread)
+
+
+def scope_of(inst: Inst) -> int:
+    """How far a strong or atomic access reaches; without a scope, as far as the chip."""
+    return next((REACH[word] for word in inst.name.split(".") if word in REACH), CHIP)
 
 
 def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule: int) -> WatchedMemory | None:

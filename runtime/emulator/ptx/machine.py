@@ -217,7 +217,7 @@ class Machine:
             if self.local_valid is not None:
                 self.local_valid[:] = False
             self.shadow = SharedShadow(
-                self.ctas, self.warps, self.shared_stride, self.granule, self.cluster, self.agents
+                self.ctas, self.warps, self.shared_stride, self.granule, self.cluster, self.agents, self.swaps
             )
             if self.globals is not None:
                 self.globals.new_batch()
@@ -245,6 +245,8 @@ class Machine:
     granule = 4
     agents = False
     """Whether the program has asynchronous agents (bulk copies, wgmma) or clusters."""
+    swaps = False
+    """Whether it compares and swaps."""
 
     # ------------------------------------------------------------------------------------------------ registers
 

@@ -373,8 +373,7 @@ class MBarriers:
                     m.trace.test(access.pc, threads, now, key, phases)
                 if m.checks and now.any():
                     warps = np.unique(m.global_warp[threads[now]])
-                    n = len(phase.released)
-                    m.shadow.know[warps, :n] = np.maximum(m.shadow.know[warps, :n], phase.released)
+                    m.shadow.acquire(phase.released[None], np.zeros_like(warps), warps)
                 if blocked is None and not now.all():
                     which = int(np.argmin(now))
                     what = f"parity {int(asked[which]) & 1}" if by_parity else f"phase {int(asked[which])}"

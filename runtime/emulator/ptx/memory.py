@@ -259,6 +259,7 @@ class Access:
         self.counted = counted
         words = set(inst.name.split("."))
         self.strong = bool(words & {"volatile", "relaxed", "acquire", "release", "acq_rel"})
+        self.volatile = "volatile" in words
         self.incoherent = "nc" in words
         self.address = address_of(m, address)
         self.shared = Window(m, "shared", space == "generic" or "shared::cluster" in words)
@@ -442,9 +443,11 @@ class Access:
         cta = m.cta_of if lanes is None else m.cta_of[lanes]
         g = m.shadow.granules(cta, offset, self.width)
         threads = m.every if lanes is None else lanes
+        if self.volatile:
+            m.shadow.acquire_writes(g, warps)
+        if m.globals is not None and (atomic or self.strong):
+            m.globals.strong(self.inst, self.pc, g[:, 0], warps, atomic or not self.writes, self.writes, shared=True)
         if self.writes:
-            if atomic:
-                m.shadow.acquire_writes(g, warps)
             defects = m.shadow.write(g, threads, self.pc, same, pending=pending, atomic=atomic, strong=self.strong)
         else:
             defects = m.shadow.read(g, threads, self.pc, strong=self.strong)

@@ -96,6 +96,7 @@ def prepare(m: Machine, flow: Flow) -> Program:
     m.granule = _granule(insts, rows, "shared")
     m.globals = watched(m, insts, rows, min(_granule(insts, rows, "global"), m.launch.item_size))
     m.agents = any(r is not None and r.effects & {"bulk", "wgmma", "cluster", "initialised"} for r in rows)
+    m.swaps = any("cas" in inst.name.split(".") for inst in insts)
     copies = AsyncCopies(m)
     barriers = MBarriers(m, copies)
     multiplies = any(r is not None and "wgmma" in r.effects for r in rows)

@@ -544,6 +544,7 @@ class Runner:
             self.waiting = rest
             bar.lanes &= ~threads
             bar.into[done] = 0
+            bar.into[done] = 0
             bar.need[done] = 0
             if not bar.lanes.any():
                 del self.barriers[n]

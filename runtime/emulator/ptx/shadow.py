@@ -17,14 +17,18 @@ between the two accesses. Fences may be for shared or for global memory alone. N
 that have just been initialised are held to that: published compilers leave the fence out there.
 
 Lanes of one warp run one by one for all that the architecture says: what one has written another may read, or write
-again, behind a barrier that both come to (`bar.warp.sync`, or one of the workgroup), which begins a new *epoch* of the
-warp, as whatever else moves its clock does. So each granule also remembers which lane wrote and which read it last.
-Where several lanes of one instruction read it the last one counts; where several write the same value each of them may
-read it, others not before a barrier. Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with
-each other, and one that follows another knows what the other's warp did before it. Two warps that write the same value
-to the same place without order are not reported: the value is the same in either order. An asynchronous copy leaves its
-granules *pending*: nobody may touch them until the issuing thread has waited, from then on they count as written by its
-warp.
+again, behind a barrier that both come to (`bar.warp.sync`, or one that the warp arrives at and waits for), which begins
+a new *epoch* of the warp; fences and arrivals move its clock alone. So each granule also remembers which lane wrote it
+last, and of each warp which lane has read it in the warp's last epoch there, or that several have (`LastAccess`). A
+barrier of some lanes of a warp orders these. Where several lanes write the same value each of them may read it, others
+not before a barrier.
+
+Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other; what they hand on, see
+flags.py. A volatile one that follows another knows what the other's warp did before it, as older compilers have it.
+Ordinary accesses race with them, but, in programs that compare and swap, for ordinary reads before an atomic. Two warps
+that write the same value to the same place without order are not reported: the value is the same in either order.
+Whoever writes another value must know of both. An asynchronous copy leaves its granules *pending*: nobody may touch
+them until the issuing thread has waited, from then on they count as written by its warp.
 """
 
 from __future__ import annotations
@@ -33,18 +37,11 @@ from typing import Any
 
 import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.runtime.emulator.ptx.last_access import ANY, LANES, SEVERAL, LastAccess
 
 Array = Any
 
 EMPTY, VALID, PENDING = 0, 1, 2
-LANES = 6
-"""Bits for a lane: 0 to 31, or"""
-ANY = (1 << LANES) - 1
-"""none: an agent that has no lanes wrote, or"""
-SEVERAL = ANY - 1
-"""several lanes of one instruction did: those of `write_lanes`."""
-READERS = 17
-"""Bits for who read: its warp in the domain, above its lane."""
 
 
 @dataclass
@@ -63,17 +60,26 @@ class SharedShadow:
     """Shadow state of the shared memory of a batch of CTAs. Granule numbers are global: cta * per_cta + offset //
     granule.
 
-    `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents. Columns
-    of `know`: the domain's warps; the reading agents (warpgroups, then bulk stores by warp); what is fenced in shared
-    memory, in global memory, which mbarrier initialisations are known, and which bulk stores have written, by warp; one
-    per mbarrier.
+    `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents; `swaps`:
+    whether it compares and swaps. Columns of `know`: the domain's warps; the reading agents (warpgroups, then bulk
+    stores by warp); what is fenced in shared memory, in global memory, which mbarrier initialisations are known, and
+    which bulk stores have written, by warp; one per mbarrier.
     """
 
-    def __init__(self, ctas: int, warps: int, stride: int, granule: int, cluster: int = 1, agents: bool = False):
+    def __init__(
+        self,
+        ctas: int,
+        warps: int,
+        stride: int,
+        granule: int,
+        cluster: int = 1,
+        agents: bool = False,
+        swaps: bool = False,
+    ):
         self.ctas, self.cta_warps, self.granule, self.cluster = ctas, warps, granule, cluster
         self.per_cta = stride // granule
         w = self.warps = warps * cluster
-        self.agents = agents
+        self.agents, self.swaps = agents, swaps
         groups = self.groups = (warps + 3) // 4 * cluster if agents else 0
         self.readers = 2 * w + groups if agents else w
         self.stores = w + groups
@@ -92,17 +98,28 @@ class SharedShadow:
         """A bit for each lane of the last write, where that was by several."""
         self.atomic = np.zeros(n, np.bool_)
         self.copied = np.zeros(n, np.bool_)
-        self.read_clock = np.zeros((n, self.readers), np.int32)
-        self.read_inst = np.full(n, -1, np.int64)
-        """Of the last read: (instruction << READERS - LANES | warp) << LANES | lane."""
+        self.reads = LastAccess(n, self.readers)
+        self.strong_reads: LastAccess | None = None
+        """Those that do not race with atomics."""
+        self.equal: LastAccess | None = None
+        """Writes of the value that is there, beside the last write."""
+        self.added: LastAccess | None = None
+        """Atomics that one instruction carried out beside the last one."""
+        self.read_inst = np.full(n, -1, np.int32)
+        """The instruction of the last read."""
         # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
         self.own = np.tile(np.arange(w), ctas // cluster)
         self.rows = np.arange(ctas * warps)
         threads = np.arange(ctas * warps * 32)
         self.codes: Array = (threads >> 5) % w << LANES | threads & 31
         """Of each thread, its warp in the domain and its lane."""
+        self.lanes: Array = (threads & 31).astype(np.int32)
         self.know = np.zeros((ctas * warps, self.barriers + (16 if agents else 0)), np.int32)
         self.know[self.rows, self.own] = 1
+        self.met = np.zeros(ctas * warps, np.int32)
+        """Of each warp, the clock up to which its lanes know of each other."""
+        self.parts: dict[int, list[tuple[int, int]]] = {}
+        """By warp the barriers of some of its lanes since then: clock and lanes, a bit for each."""
         self._warps = np.arange(w)
         self.done: dict[tuple[int, int], int] = {}
 
@@ -124,17 +141,18 @@ class SharedShadow:
         k = max(1, width // self.granule)
         return g[:, None] + np.arange(k) if k > 1 else g[:, None]
 
-    def _own_clock(self, warp: Array) -> Array:
-        return self.know.reshape(-1).take(warp * self.columns + warp % self.warps)
+    def _own_clock(self, warp: Array, own: Array) -> Array:
+        """Of global warps, which are number `own` of their domain."""
+        return self.know.reshape(-1).take(warp * self.columns + own)
 
-    def _unknown(self, g: Array, warp: Array, own: Array) -> tuple[Array, Array, Array]:
+    def _unknown(self, g: Array, warp: Array, own: Array, now: Array) -> tuple[Array, Array, Array]:
         """Where the last write is by another agent that `warp` (global numbers, [rows, 1]; `own` in the domain) has not
-        synchronised with, or by this warp in this epoch; who wrote; where it was this warp.
+        synchronised with, or by this warp in this epoch; who wrote; where it was this warp. `now`: its clock.
         """
         writer = self.writer.take(g)
         known = self.know.reshape(-1).take(warp * self.columns + writer)
         mine = writer == own
-        np.subtract(known, mine, out=known)  # of its own a warp knows the epochs before
+        np.subtract(known, mine * (now - self.met.take(warp)), out=known)  # of its own a warp knows the epochs before
         return self.write_clock.take(g) > known, writer, mine
 
     def _clash(self, late: Array, g: Array, writer: Array, verb: str) -> Defect:
@@ -149,32 +167,34 @@ class SharedShadow:
     # ------------------------------------------------------------------------------------------------ warps
 
     def read(self, g: Array, thread: Array, pc: int, *, strong: bool = False) -> list[Defect]:
-        """Record reads of granules [rows, k] by threads [rows]; `strong` ones (volatile, relaxed, acquire)
-        synchronise.
-        """
+        """Record reads of granules [rows, k] by threads [rows]; `strong`: volatile, relaxed or acquiring."""
         warp = thread[:, None] >> 5
-        if strong:
-            self.acquire_writes(g, warp[:, 0])
         code = self.codes.take(thread)[:, None]
         own = code >> LANES
         out: list[Defect] = []
         state = self.state.take(g)
         if (state != VALID).any():
             out += self._state_defects(state, g, "reads")
-        open_, writer, mine = self._unknown(g, warp, own)
+        now = self._own_clock(warp, own)
+        open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
+            if strong:
+                open_ &= ~self.atomic.take(g)
             late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "reads"))
             mine &= open_ & (state == VALID)
-            if strong:
-                mine &= ~self.atomic.take(g)
-            out += self._other_lane(mine, g, code, "reads")
-        self.read_clock.reshape(-1)[g * self.readers + own] = self._own_clock(warp)
-        self.read_inst[g] = code | pc << READERS
+            out += self._other_lane(mine, g, code, warp, "reads")
+        if self.added is not None and not strong:
+            out += self._before(self.added, g, warp[:, 0], own[:, 0], "reads what {} changes atomically", code)
+        reads = self.reads
+        if strong:
+            reads = self.strong_reads = self.strong_reads or LastAccess(len(self.state), self.readers)
+        reads.note(g, own, now << LANES | self.lanes.take(thread)[:, None], self.met.take(warp))
+        self.read_inst[g] = pc
         return out
 
-    def _other_lane(self, mine: Array, g: Array, code: Array, verb: str) -> list[Defect]:
+    def _other_lane(self, mine: Array, g: Array, code: Array, warp: Array, verb: str) -> list[Defect]:
         """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote. What
         several lanes wrote, the same value, each of them may read.
         """
@@ -183,11 +203,24 @@ class SharedShadow:
         several = mine & (wrote == SEVERAL)
         if verb == "reads" and several.any():
             mine &= ~(several & (self.write_lanes.take(g) >> (code & ANY).astype(np.uint32) & 1 == 1))
+        if self.parts and mine.any():
+            self._drop_ordered(mine, wrote, self.write_clock.take(g), code, warp)
         if not mine.any():
             return []
         row, col = (int(x[0]) for x in np.nonzero(mine))
         what = f"{verb} what another lane of this warp wrote, with no barrier that both come to in between"
         return [Defect("race", row, int(self.write_inst[g[row, col]]) >> LANES, what)]
+
+    def _drop_ordered(self, late: Array, lanes: Array, clocks: Array, code: Array, warp: Array) -> None:
+        """Take from accesses `late` [rows, k] those that barriers of some lanes order behind the other one, by `lanes`
+        at `clocks`. Where those were several lanes, one such barrier of the later lane is taken for enough.
+        """
+        for row, col in np.argwhere(late).tolist():
+            to, reached = int(code[row, 0]) & ANY, 1 << int(lanes[row, col])
+            for clock, members in self.parts.get(int(warp[row, 0]), ()):
+                if clock >= clocks[row, col] and (reached & members or lanes[row, col] == SEVERAL):
+                    reached |= members
+            late[row, col] = not reached >> to & 1
 
     def _state_defects(self, state: Array, g: Array, verb: str) -> list[Defect]:
         out = []
@@ -202,9 +235,7 @@ class SharedShadow:
         return out
 
     def acquire_writes(self, g: Array, warp: Array) -> None:
-        """A strong or atomic access sees the last strong or atomic write, and with it what its warp had done until
-        then.
-        """
+        """A volatile access sees the last strong or atomic write, and with it what its warp had done until then."""
         warp = warp[:, None]
         known = self.atomic.take(g)
         if known.any():
@@ -237,28 +268,35 @@ class SharedShadow:
             out += self._state_defects(state, g, "reads")
         elif (state == PENDING).any():
             out += self._state_defects(state, g, "writes")
-        open_, writer, mine = self._unknown(g, warp, own)
+        now = self._own_clock(warp, own)
+        open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
             if atomic or strong:
                 open_ &= ~self.atomic.take(g)
             if same is not None:
+                self._keep_equal(open_ & same[:, None], g, writer)
                 open_ &= ~same[:, None]
             late = open_ & ~mine & (state != PENDING)
             if late.any():
                 out.append(self._clash(late, g, writer, "overwrites"))
-            out += self._other_lane(open_ & mine & (state == VALID), g, code, "overwrites")
-        if not (atomic or strong):
-            out += self._read_before(g, warp[:, 0], own[:, 0], code, same)
-        self.writer[g] = np.broadcast_to(own, g.shape)
-        self.write_clock[g] = np.broadcast_to(self._own_clock(warp), g.shape)
+            out += self._other_lane(open_ & mine & (state == VALID), g, code, warp, "overwrites")
+        out += self._before_write(g, warp[:, 0], own[:, 0], code, same, atomic, strong)
+        self.writer[g] = own
+        self.write_clock[g] = now
         wrote = code & ANY | pc << LANES
         self.write_inst[g] = wrote
-        if not atomic:
-            several = self.write_inst.take(g) != wrote
+        other = self.writer.take(g) != own
+        several = self.write_inst.take(g) != wrote
+        if atomic:
+            several |= other
+            self._beside("added", several, g, warp, own, code, now)
+        else:
+            self._beside("equal", other, g, warp, own, code, now)
+            several &= ~other
             if several.any():
                 shared = g[several]
                 self.write_inst[shared] = pc << LANES | SEVERAL
-                among = self.write_inst.take(g) == pc << LANES | SEVERAL
+                among = (self.write_inst.take(g) == pc << LANES | SEVERAL) & ~other
                 lanes = np.broadcast_to(np.uint32(1) << (code & ANY).astype(np.uint32), g.shape)
                 self.write_lanes[shared] = 0
                 np.bitwise_or.at(self.write_lanes, g[among], lanes[among])
@@ -267,56 +305,95 @@ class SharedShadow:
         self.state[g] = PENDING if pending else VALID
         return out
 
-    def _read_by_lane(self, reads: Array, g: Array, code: Array, same: Array | None) -> list[Defect]:
-        """Of granules that the writing warp has read in this epoch, `reads`, those that another lane of it has."""
-        reader = self.read_inst.take(g) & (1 << READERS) - 1
-        reads = reads & (reader >> LANES == code >> LANES) & (reader != code)
-        if same is not None:
-            reads &= ~same[:, None]
-        if not reads.any():
-            return []
-        row, col = (int(x[0]) for x in np.nonzero(reads))
-        what = "overwrites what another lane of this warp reads, with no barrier that both come to in between"
-        return [Defect("race", row, int(self.read_inst[g[row, col]]) >> READERS, what)]
+    def _keep_equal(self, calm: Array, g: Array, writer: Array) -> None:
+        """Writes by others that accesses, `calm` [rows, k], do not know of, but leave as they are."""
+        calm &= writer < self.warps
+        if not calm.any():
+            return
+        if self.equal is None:
+            self.equal = LastAccess(len(self.state), self.readers)
+        at = g[calm]
+        self.equal.last[at, writer[calm]] = self.write_clock[at] << LANES | self.write_inst[at] & ANY
 
-    def _read_before(
-        self, g: Array, warp: Array, own: Array, code: Array = None, same: Array | None = None
-    ) -> list[Defect]:
-        """Reads by others that warps [rows], about to write granules [rows, k], do not know of. `own`: a column whose
-        reads count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
+    def _beside(self, name: str, lost: Array, g: Array, warp: Array, own: Array, code: Array, now: Array) -> None:
+        """Of accesses of one instruction that wrote to one place the last is the writer; those that are `lost` [rows,
+        k] are kept under a name.
         """
-        reads: Array = self.read_clock.take(g, axis=0)
+        if not lost.any():
+            return
+        kind: LastAccess | None = getattr(self, name)
+        if kind is None:
+            kind = LastAccess(len(self.state), self.readers)
+            setattr(self, name, kind)
+        row, _ = np.nonzero(lost)
+        kind.note(g[lost][:, None], own[row], now[row] << LANES | code[row] & ANY, self.met.take(warp[row]))
+
+    def _before_write(
+        self, g: Array, warp: Array, own: Array, code: Array, same: Array | None, atomic: bool, strong: bool
+    ) -> list[Defect]:
+        """What warps [rows] do not know of that was done to granules [rows, k], besides the last write."""
+        if not (strong or (atomic and self.swaps)):
+            out = self._before(self.reads, g, warp, own, "overwrites what {} reads", code, same)
+            if out:
+                return out
+        if atomic or strong:
+            return []
+        for kind, say in ((self.strong_reads, "reads"), (self.added, "changes atomically")):
+            out = [] if kind is None else self._before(kind, g, warp, own, f"overwrites what {{}} {say}", code, same)
+            if out:
+                return out
+        if self.equal is None:
+            return []
+        at = np.arange(len(g)) if same is None else np.flatnonzero(~same)
+        out = self._before(self.equal, g[at], warp[at], own[at], "overwrites what {} also wrote", code[at])
+        return [Defect(d.kind, int(at[d.row]), -1, d.what) for d in out]
+
+    def _before(
+        self, kind: LastAccess, g: Array, warp: Array, own: Array, say: str, code: Array = None, same: Array = None
+    ) -> list[Defect]:
+        """Accesses of a kind by others to granules [rows, k] that warps [rows] do not know of. `own`: a column whose
+        accesses count as known, but, given the lanes' `code`, for those of other lanes in this epoch.
+        """
         known: Array = self.know.take(warp, axis=0)
+        known = known[:, : self.readers]
         if code is not None:
-            known[np.arange(len(known)), own] -= 1
-        known = known[:, None, : self.readers]
-        unseen = reads > known
+            known[np.arange(len(known)), own] = self.met.take(warp)
+        last, unseen = kind.unseen(g, known)
         if not unseen.any():
             return []
         mine = np.arange(self.readers) == own[:, None, None]
         if code is not None:
-            by_lane = self._read_by_lane((unseen & mine).any(axis=2), g, code, same)
-            if by_lane:
-                return by_lane
+            by_lane = unseen & mine & (last & ANY != (code & ANY)[:, :, None])
+            if same is not None:
+                by_lane &= ~same[:, None, None]
+            if self.parts and by_lane.any():
+                late: Array = by_lane.any(axis=2)
+                ours = np.take_along_axis(last, own[:, None, None].repeat(g.shape[1], axis=1), axis=2)[:, :, 0]
+                self._drop_ordered(late, ours & ANY, ours >> LANES, code, warp[:, None])
+                by_lane &= late[:, :, None]
+            if by_lane.any():
+                row, col, _ = (int(x[0]) for x in np.nonzero(by_lane))
+                what = say.format("another lane of this warp") + ", with no barrier that both come to in between"
+                return [Defect("race", row, int(self.read_inst[g[row, col]]), what)]
         unseen &= ~mine
         if not unseen.any():
             return []
-        row, col, reader = (int(x[0]) for x in np.nonzero(unseen))
-        other = int(self.read_inst[g[row, col]]) >> READERS
-        if reader < self.warps:
-            return [Defect("race", row, other, "overwrites what another warp reads")]
-        who = "a wgmma" if reader < self.stores else "a bulk store"
-        waited = self.done.get((int(warp[row]) // self.warps, reader), 0) >= int(reads[row, col, reader])
+        row, col, other = (int(x[0]) for x in np.nonzero(unseen))
+        inst = int(self.read_inst[g[row, col]])
+        if other < self.warps:
+            return [Defect("race", row, inst, say.format("another warp"))]
+        who = "a wgmma" if other < self.stores else "a bulk store"
+        waited = self.done.get((int(warp[row]) // self.warps, other), 0) >= int(last[row, col, other]) >> LANES
         if waited:
             what = f"overwrites what {who} read; the warp that waited for it has not told this one"
-            return [Defect("race", row, other, what)]
-        return [Defect("missing-wait", row, other, f"overwrites what {who} that nobody has waited for may still read")]
+            return [Defect("race", row, inst, what)]
+        return [Defect("missing-wait", row, inst, f"overwrites what {who} that nobody has waited for may still read")]
 
     def settle(self, g: Array, warp: Array) -> None:
         """The issuing threads have waited for their copies: the granules are written as of now."""
         warp = warp[:, None]
         self.state[g] = VALID
-        self.write_clock[g] = np.broadcast_to(self._own_clock(warp), g.shape)
+        self.write_clock[g] = self._own_clock(warp, warp % self.warps)
 
     # ------------------------------------------------------------------------------------------------ agents
 
@@ -348,8 +425,8 @@ class SharedShadow:
                 )
                 out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
                 break
-        self.read_clock.reshape(-1)[g * self.readers + column[:, None]] = tick[:, None]
-        self.read_inst[g] = (pc + 1 << READERS) - 1
+        self.reads.put(g, column, tick)
+        self.read_inst[g] = pc
         return out
 
     def write_by(self, g: Array, warp: Array, pc: int) -> list[Defect]:
@@ -359,7 +436,8 @@ class SharedShadow:
         pending = state == PENDING
         if pending.any():
             out += self._state_defects(state, g, "writes")
-        late, writer, mine = self._unknown(g, warp[:, None], warp[:, None] % self.warps)
+        own = warp % self.warps
+        late, writer, mine = self._unknown(g, warp[:, None], own[:, None], self._own_clock(warp, own)[:, None])
         late &= ~(mine | pending)
         if late.any():
             out.append(self._clash(late, g, writer, "overwrites"))
@@ -371,7 +449,8 @@ class SharedShadow:
                 row, col = (int(x[0]) for x in np.nonzero(open_))
                 what = "overwrites in the asynchronous proxy what an ordinary store wrote, with no proxy fence after it"
                 out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
-        out += self._read_before(g, warp, warp % self.warps)
+        for kind in (self.reads, self.strong_reads):
+            out += self._before(kind, g, warp, own, "overwrites what {} reads") if kind is not None else []
         self.state[g] = PENDING
         self.write_inst[g] = pc << LANES | ANY
         self.copied[g] = False
@@ -418,16 +497,33 @@ class SharedShadow:
         """Every warp of every CTA has met every other of its CTA."""
         by_cta = self.know.reshape(self.ctas, self.cta_warps, -1)
         by_cta[:] = by_cta.max(axis=1)[:, None, :]
-        self.advance(self.rows)
+        self.lanes_meet(self.rows)
 
     def advance(self, warps: Array) -> None:
-        """A new epoch of global warps begins."""
+        """The clocks of global warps go on."""
         self.know[warps, self.own[warps]] += 1
 
+    def lanes_meet(self, warps: Array) -> None:
+        """All lanes of global warps have met: a new epoch of theirs begins."""
+        self._met(warps, self.know[warps, self.own[warps]])
+        self.advance(warps)
+
+    def some_meet(self, warp: int, lanes: int) -> None:
+        """Some lanes of a global warp, a bit for each, have met."""
+        self.parts.setdefault(warp, []).append((int(self.know[warp, self.own[warp]]), lanes))
+        self.advance(np.array([warp]))
+
+    def _met(self, warps: Array, clocks: Array) -> None:
+        """The lanes of global warps know what they did up to some clocks."""
+        self.met[warps] = np.maximum(self.met[warps], clocks)
+        if self.parts:
+            for warp in warps.tolist():
+                left = [part for part in self.parts.pop(warp, ()) if part[0] > self.met[warp]]
+                if left:
+                    self.parts[warp] = left
+
     def arrive(self, into: Array, groups: Array, warps: Array) -> None:
-        """Global warps `warps` arrive: their knowledge goes into rows `groups` of `into` [n, columns], and a new epoch
-        of theirs begins.
-        """
+        """Global warps `warps` arrive: their knowledge goes into rows `groups` of `into` [n, columns]."""
         np.maximum.at(into, groups, self.know[warps])
         self.advance(warps)
 
@@ -440,4 +536,6 @@ class SharedShadow:
 
     def acquire(self, source: Array, groups: Array, warps: Array) -> None:
         """Global warps `warps` learn what rows `groups` of a completed barrier gathered."""
-        self.know[warps] = np.maximum(self.know[warps], source[groups])
+        n = source.shape[1]
+        self.know[warps, :n] = np.maximum(self.know[warps, :n], source[groups])
+        self._met(warps, source[groups, self.own[warps]])

@@ -138,6 +138,16 @@ def test_missing_fences(target):
         assert any("reads what another workgroup wrote" in f for f in found), (release, acquire)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_written_behind_the_release(target):
+    """Another value at the same place, behind the wait, or between what writes back and the wait for it."""
+    again = "v_add_u32_e32 v2, 1, v2\nglobal_store_dword v7, v2, s[8:9]\n"
+    assert any("another workgroup wrote" in f for f in parts(target, f"{RELEASE[target]}\n{again}", ACQUIRE[target]))
+    between = parts(target, RELEASE[target].replace("s_waitcnt", f"{again}s_waitcnt"), ACQUIRE[target])
+    assert bool(between) is (target != "gfx90a"), "gfx90a has nothing to write back: the wait covers it"
+    assert not parts(target, f"{again}{RELEASE[target]}", ACQUIRE[target])
+
+
 def test_incomplete_fences():
     wait = "s_waitcnt vmcnt(0)"
     assert parts("gfx942", wait, ACQUIRE["gfx942"]), "every die has a second-level cache of its own"

@@ -152,6 +152,8 @@ def test_tickets_hand_on_what_fences_release(fences):
         {"acquire": FENCE},
         {"one": "fence.acq_rel.cta;", "acquire": FENCE},
         {"one": FENCE, "acquire": "fence.acq_rel.cluster;"},
+        {"ticket": "atom.acq_rel.cta.global.add.u32 %r7, [%d1], 1;"},
+        {"one": FENCE, "acquire": FENCE, "ticket": "atom.relaxed.cluster.global.add.u32 %r7, [%d1], 1;"},
         {"one": "fence.acquire.gpu;", "acquire": FENCE},
         {"one": FENCE, "acquire": "fence.release.gpu;"},
     ],
@@ -183,3 +185,12 @@ def test_atomics_and_ordinary_accesses():
     assert not races("ld.global.b32 %r6, [%d0]; bar.sync 0;" + add, arrays(), block=64)
     swap = "and.b32 %r9, %r0, 28; setp.ne.u32 %p1, %r9, 0; @%p1 bra SKIP; ld.global.b32 %r6, [%d0]; L: mov.u32 %r7, %r6; add.u32 %r8, %r7, 1; atom.global.cas.b32 %r6, [%d0], %r7, %r8; setp.ne.u32 %p0, %r6, %r7; @%p0 bra L; SKIP:"
     assert not races(swap, arrays(), block=64, grid=2), "the usual loop around a compare-and-swap"
+
+
+@pytest.mark.parametrize("scope, fine", [("cta", False), ("cluster", False), ("gpu", True), ("sys", True)])
+def test_atomics_and_strong_accesses_of_a_scope(scope, fine):
+    """Within a CTA any scope will do, between CTAs one that has both in it."""
+    add, store, load = (f"{what} " for what in (f"red.relaxed.{scope}.global.add.u32", f"st.relaxed.{scope}.global.b32", f"ld.relaxed.{scope}.global.b32"))
+    for body in (f"{add}[%d0], 1;", f"{store}[%d0], %r1;", f"{load}%r5, [%d0]; {store}[%d0], %r1;", f"{add}[%d0], 1; {load}%r5, [%d0];"):
+        assert not races(body, arrays(), block=64)
+        assert bool(races(body, arrays(), block=64, grid=3)) is not fine

@@ -19,19 +19,22 @@ M, N = wd.symbols("M N")
 
 
 def kernel(parts: str, wave_size: int = 64) -> Kernel:
-    """`w` and `r`: a write and a read of buffer a; `W` and `R`: of buffer b; `A`: an asynchronous copy to b; `c`: a
-    wait for copies; `|`: a barrier; `!`: a barrier of the wave; `f`: a fence; `(` and `)`: a loop of three trips; `[`
-    and `]`: a branch."""
+    """`w` and `r`: a write, each thread its own word, and a read of the neighbour's of buffer a; `W` and `R`: of buffer
+    b; `o` and `O`: reads of the own word; `A`: an asynchronous copy to b; `c`: a wait for copies; `|`: a barrier; `!`:
+    a barrier of the wave; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
     b.kernel.wave_size = wave_size
     b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
     b.kernel.shared_bytes = 8192
     at = b.mul(b.tid(), 4)
     places = {"a": at, "b": b.add(at, 4096)}
+    there = b.xor(at, 4)
+    others = {"a": there, "b": b.add(there, 4096)}
     word = b.bitcast(b.tid(), B32)
 
-    def read(buffer: str) -> None:
-        got: Value = b.load_shared(places[buffer], bytes=4, buffer=buffer, type=B32)
+    def read(buffer: str, own: bool) -> None:
+        place = (places if own else others)[buffer]
+        got: Value = b.load_shared(place, bytes=4, buffer=buffer, type=B32)
         b.store_global(b.buffer(b.param(0), 4096), at, got, bytes=4)
 
     def walk(text: str) -> str:
@@ -61,7 +64,7 @@ def kernel(parts: str, wave_size: int = 64) -> Kernel:
             elif part in "wW":
                 b.store_shared(places["ab"["wW".index(part)]], word, bytes=4, buffer="ab"["wW".index(part)])
             else:
-                read("ab"["rR".index(part)])
+                read("ab"["rRoO".index(part) % 2], part in "oO")
         return text
 
     walk(parts)
@@ -79,7 +82,8 @@ def barriers(k: Kernel) -> int:
     ("(|w|r)", 2), ("|(w|r)", 1), ("(|r)w", 1),  # round the back edge, behind the loop
     ("w[|]r", 1), ("w|[r]", 1), ("w[R]|r", 1), ("[w]|r", 1), ("[|w|]r", 1), ("w|[R]", 0),
     ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 0), ("wf|r", 0), ("w|fr", 0), ("w|(f)r", 1),
-    ("w|Ac", 0), ("Ac|r", 0), ("A|c|R", 2),  # what a wait brings is what copies write, wherever they began
+    ("w|Ac", 0), ("Ac|r", 0), ("A|Rc|R", 2),  # what a wait brings is what copies write, wherever they began
+    ("w|o", 0), ("o|w", 0), ("Ac|O", 0), ("(w|o)", 0), ("A|c|R", 1), ("Ac|OR", 1), ("w|o|r", 1),  # own words
 ])  # fmt: skip
 def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
     k = kernel(parts)
@@ -90,7 +94,9 @@ def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
 
 @pytest.mark.parametrize(("parts", "stay", "of_warps"), [
     ("!w!r", 0, 1), ("w!r!W!R", 0, 2), ("(!w!r)", 0, 2), ("w|!r", 1, 0), ("w!|r", 1, 0), ("w!|!r", 1, 0),
-    ("w|!W!r", 1, 0), ("w|!r!w", 1, 1), ("w[!]r", 0, 1), ("w!f!r", 0, 0), ("!c!", 0, 0), ("A!c!R", 0, 2),
+    ("w|!W!r", 1, 0), ("w|!r!w", 1, 1), ("w[!]r", 0, 1), ("w!f!r", 0, 0), ("!c!", 0, 0), ("A!Rc!R", 0, 2),
+    ("A!c!R", 0, 1),
+    ("w!o", 0, 0), ("Ac!O!W", 0, 0), ("Ac!OR!W", 0, 2),
 ])  # fmt: skip
 def test_barriers_of_a_warp_order_its_lanes_alone(parts: str, stay: int, of_warps: int) -> None:
     """One of the workgroup orders lanes too; one of a warp orders no waves, and none where nothing is between."""
@@ -162,3 +168,24 @@ def test_two_sums_over_waves_take_two_barriers(form: str, target: str) -> None:
     x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
     compiled = agree(kernel, [x, np.zeros_like(x)], target, compare=near(8))
     assert len(re.findall(r"^\s+(s_barrier|bar\.sync)", compiled.asm, re.MULTILINE)) == 2
+
+
+def test_lanes_that_read_what_they_copied_do_not_meet() -> None:
+    """Each lane takes from shared memory what it has copied there itself: its wait is enough."""
+    b, r, t = wd.symbols("B R T")
+
+    @wd.wave([wd.WorkgroupConstraint(b, 1, 0), wd.WaveConstraint(b, 1), wd.TilingConstraint(t, 1)], subs={t: 3})
+    def kernel(x: wd.Memory[b, N, wd.i32], a: wd.Memory[r, N, wd.SHARED, wd.i32], y: wd.Memory[b, N, wd.i32]):
+        added = wd.read(a)
+
+        @wd.iterate(t, init_args=[wd.read(x)])
+        def loop(row):
+            return wd.max(wd.reshape(row, r) + added, dim=r)
+
+        wd.write(loop, y)
+
+    x, a = np.arange(5, dtype=np.int32).reshape(1, 5), np.arange(25, dtype=np.int32).reshape(5, 5)
+    compiled = agree(kernel, [x, a, np.zeros((1, 5), np.int32)], "sm_80")
+    between = re.search(r"cp\.async\.wait_group.*?ld\.shared", compiled.asm, re.DOTALL)
+    assert between is not None and "bar." not in between[0]
+    assert "bar.warp.sync" in compiled.asm, "what other lanes wrote is still waited for"
