@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from families import Case, both_tests, normal, whole, wide
 
 import wavedsl as wd
@@ -373,3 +374,13 @@ KERNELS = {
 }  # fmt: skip
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_more_waves_where_vector_instructions_do_not_reach(target: str) -> None:
+    """The scans of 1024 places in f64 were one wave's, in 346 registers: 376 copies from and to those that vector
+    instructions do not reach, and 12558 instructions on gfx942."""
+    compiled = tridiagonal.compile(target=target, subs={B: 1000, N: 1024})
+    counts = compiled.resources.instructions
+    assert compiled.block[0] > 64 and compiled.resources.vgprs <= 256 and not counts["accmove"]
+    assert sum(counts.values()) < 7500

@@ -21,7 +21,8 @@ def pairs(x: np.ndarray) -> np.ndarray:
 # ---- experts in mxfp4: tokens by index, gate and value in neighbouring rows, both clamped
 
 
-@wd.wave([wd.WorkgroupConstraint(G, 1, 1), wd.WorkgroupConstraint(F, 32, 0), wd.TilingConstraint(K, 64)], subs={L: 32, P: 2})
+@wd.wave([wd.WorkgroupConstraint(G, 1, 1), wd.WorkgroupConstraint(F, 32, 0), wd.TilingConstraint(K, 64)],
+         subs={L: 32, P: 2})  # fmt: skip
 def clamped_experts(
     x: wd.Memory[T, K, BF16], w: wd.Memory[E, F, P, K, wd.f4e2m1], scale: wd.Memory[E, F, P, K / 32, wd.f8e8m0],
     bias: wd.Memory[E, F, P, F32], rows: wd.Memory[G, L, I32], expert: wd.Memory[G, I32], y: wd.Memory[G, L, F, BF16],

@@ -38,7 +38,8 @@ def volumes(
 
 
 def volumes_case(b: int, z: int, y: int, x: int, c: int, f: int) -> Case:
-    data, w, bias = whole(b, z, 2 * y, x, c), normal(f, 3, 3, 3, c, seed=1, scale=0.1, dtype=np.float16), normal(f, seed=2)
+    w = normal(f, 3, 3, 3, c, seed=1, scale=0.1, dtype=np.float16)
+    data, bias = whole(b, z, 2 * y, x, c), normal(f, seed=2)
     padded = np.pad(wide(data), ((0, 0), (2, 2), (1, 1), (1, 1), (0, 0)))
     want = np.zeros((b, z, y, x, f)) + bias
     for i in range(3):
@@ -187,24 +188,20 @@ def splats(
     """Each pixel leaves when it is opaque."""
     x, y = wd.cast(wd.index(X), F32), wd.cast(wd.index(Y), F32)
 
-    def one(array, n, *rest):
-        names = [N, D, O, C]
-        return wd.read(array, mapping=wd.IndexMapping((), {N: n, **{names[i]: j for i, j in rest}}))
-
     def unfinished(clear, n, *parts):
         return (clear > 1e-2) & (n < N)
 
     def splat(clear, n, *parts):
-        n0 = wd.IndexMapping((Y, X), {N: n})
-        dx = wd.read(centre, mapping=wd.IndexMapping((Y, X), {N: n, D: 0})) - x
-        dy = wd.read(centre, mapping=wd.IndexMapping((Y, X), {N: n, D: 1})) - y
-        a, b, c = (wd.read(conic, mapping=wd.IndexMapping((Y, X), {N: n, O: i})) for i in range(3))
+        def of(array, rest):
+            return wd.read(array, mapping=wd.IndexMapping((Y, X), {N: n, **rest}))
+
+        dx, dy = of(centre, {D: 0}) - x, of(centre, {D: 1}) - y
+        a, b, c = (of(conic, {O: i}) for i in range(3))
         power = -0.5 * (a * dx * dx + c * dy * dy) - b * dx * dy
-        alpha = wd.minimum(0.99, wd.read(opacity, mapping=n0) * wd.exp(power))
+        alpha = wd.minimum(0.99, of(opacity, {}) * wd.exp(power))
         alpha = wd.where((power > 0.0) | (alpha < 1 / 255), 0.0, alpha)
         share = alpha * clear
-        rgb = [wd.read(colour, mapping=wd.IndexMapping((Y, X), {N: n, C: i})) for i in range(3)]
-        return clear * (1.0 - alpha), n + 1, *(p + share * z for p, z in zip(parts, rgb))
+        return clear * (1.0 - alpha), n + 1, *(p + share * of(colour, {C: i}) for i, p in enumerate(parts))
 
     zero = wd.Register[Y, X, F32](0.0)
     _, n, *parts = wd.while_loop(unfinished, splat, [zero + 1.0, wd.Register[Y, X, I32](0), zero, zero, zero])
@@ -231,7 +228,7 @@ def splats_case(n: int, y: int, x: int) -> Case:
         out += np.where(more, alpha * clear, 0)[..., None] * colour[k]
         clear, last = np.where(more, clear * (1 - alpha), clear), last + more
     arguments = [centre, conic, opacity, colour, np.zeros(out.shape, np.float32), np.zeros((y, x), np.int32)]
-    return Case(arguments, {4: out}, {C: 3}, 1e-2, (Y, X, N))
+    return Case(arguments, {4: out, 5: last}, {C: 3}, 1e-3, (Y, X, N))
 
 
 # ---- a step of a lattice gas that flows, likeness of windows, medians

@@ -1,5 +1,5 @@
-"""Steps of training and of search: cells, advantages, preferences, mixtures, bags, lookups in codes, transforms of whole
-numbers, what the last workgroup finishes."""
+"""Steps of training and of search: cells, advantages, preferences, mixtures, bags, lookups in codes, transforms of
+whole numbers, what the last workgroup finishes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,11 @@ def advantages(
     ends, real = wd.read(done), wd.read(valid)
     stays = wd.where(ends, 0.0, gamma)
     delta = wd.read(reward) + stays * then - now
-    _, a = wd.scan((stays * lam, delta), lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (1.0, 0.0), dim=T, reverse=True)
+
+    def after(x, y):
+        return x[0] * y[0], x[1] * y[0] + y[1]
+
+    _, a = wd.scan((stays * lam, delta), after, (1.0, 0.0), dim=T, reverse=True)
     wd.write(a + now, ret)
     count = wd.sum(wd.cast(real, F32), dim=T)
     mean = wd.sum(wd.where(real, a, 0.0), dim=T) / count
@@ -237,7 +241,8 @@ def hidden_case(b: int, t: int, s: int) -> Case:
     rng = np.random.default_rng(0)
     seen = rng.integers(0, 5, (b, t)).astype(np.uint8)
     move, show, start = rng.random((s, s)) + 0.1, rng.random((5, s)) + 0.1, rng.random(s) + 0.1
-    move, show, start = ((x / x.sum(n, keepdims=True)).astype(np.float32) for x, n in ((move, 1), (show, 0), (start, 0)))
+    move, show, start = move / move.sum(1, keepdims=True), show / show.sum(0), start / start.sum()
+    move, show, start = (x.astype(np.float32) for x in (move, show, start))
     a, beta, level = np.zeros((b, t, s)), np.ones((b, t, s)), np.zeros(b)
     prior = np.broadcast_to(wide(start), (b, s))
     for i in range(t):
@@ -388,7 +393,8 @@ def last_case(g: int, m: int, n: int) -> Case:
     unit = wide(x) * size
     dx = (wide(dy) * w - unit * (unit * dy * w).mean(-1, keepdims=True)) * size
     part = (unit * dy).sum(1)
-    arguments = [x, dy, w, np.zeros_like(x), np.zeros((g, n), np.float32), np.zeros(1, np.int32), np.zeros(n, np.float32)]
+    outputs = [np.zeros((g, n), np.float32), np.zeros(1, np.int32), np.zeros(n, np.float32)]
+    arguments = [x, dy, w, np.zeros_like(x), *outputs]
     return Case(arguments, {3: dx, 4: part, 6: part.sum(0)}, {S: g}, 4e-3, (M,))
 
 
