@@ -15,6 +15,7 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.cuts.register_file import VECTORS
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
 from wavedsl.ir.errors import ConstraintError
@@ -158,12 +159,14 @@ def _name_uncut(graph: Graph, refused: ConstraintError) -> None:
 
 def crowding(plan: Plan, kernel: Kernel) -> float:
     """Registers of a lane that values together have beyond what a wave has; 0 where warpgroups have shares of their
-    own."""
+    own. Without products, that is what vector instructions reach: each value beyond is copied there and back."""
     products = any(n.op in PRODUCTS for n in plan.graph.all_nodes())
     if plan.target.asynchronous and products:
         return 0.0
     room: float = wave_room(plan.target, plan.partition.waves)
-    if plan.target.assembler_schedules and products:
+    if not products:
+        room = min(room, VECTORS)
+    elif plan.target.assembler_schedules:
         room *= REORDERED
     return pressure(kernel, plan.target) - room
 

@@ -22,6 +22,7 @@ from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.flags import flags, words
 from wavedsl.tracer.operands import NUMBERS, counted, describe, python_number
 from wavedsl.tracer.proxy import Value
+from wavedsl.tracer.user_code import accepts
 
 
 def _when(b: Builder, condition: Node, inits: Sequence[Node], region: Region, loc: Loc | None) -> Any:
@@ -33,11 +34,11 @@ def _branch(b: Builder, op: str, body: Any, arguments: Sequence[Value], region: 
     """Traces a branch; what it returns."""
     if not isinstance(body, FunctionType):
         raise TraceError(f"{op}: a branch is {describe(body)[0]}", loc, hint=f"wd.{op}(c, lambda: …)")
-    takes = body.__code__.co_argcount
-    if takes != len(arguments):
+    if not accepts(body, len(arguments)):
         raise TraceError(
-            f"{op}: the function takes {counted(takes, 'parameter')}, not {len(arguments)}", loc,
-            hint="a branch takes nothing; it may use what is around it",
+            f"{op}: the function takes {counted(body.__code__.co_argcount, 'parameter')}, not {len(arguments)}", loc,
+            hint="one parameter per entry of init_args, in that order" if arguments
+            else "a branch takes nothing; it may use what is around it",
         )  # fmt: skip
     returned = b.run_region(body, arguments, region)
     if returned is None:
@@ -223,7 +224,7 @@ def combining(
             f"{op}: the combining function is {describe(function)[0]}", loc, hint="lambda a, b: wd.maximum(a, b)"
         )
     names_of = list(inspect.signature(function).parameters)
-    if len(names_of) != 2:
+    if not accepts(function, 2):
         raise TraceError(
             f"{op}: the combining function takes {counted(len(names_of), 'parameter')}",
             loc,
@@ -249,23 +250,26 @@ def combining(
     elements = [ValueType((), n.dtype) for n in nodes]
     numbers = tuple(python_number(number, n.dtype, op, loc) for number, n in zip(identities, nodes))
     attrs = {"dim": b.dim(dim, op), "identity": numbers if several else numbers[0], "body": region, **(more or {})}
-    outer, b.combining = b.combining, op
+    (outer, b.combining), (around, b.again) = (b.combining, op), (b.again, {})
     try:
         spots = [(name, loc) for name in names_of for _ in nodes]
         carries = b.carries(region, (*elements, *elements), spots)
         count = len(nodes)
         arguments = [tuple(carries[:count]), tuple(carries[count:])] if several else carries
         returned = b.run_region(function, arguments, region)
+        values = list(returned) if several and isinstance(returned, (tuple, list)) else [returned]
+        if len(values) != len(nodes):
+            raise TraceError(
+                f"{op}: the combining function returns {counted(len(values), 'value')}, not {len(nodes)}",
+                loc,
+                hint="a tuple with one value per value that is combined",
+            )
+        found = [b.node_of(v, f"{op}: what the combining function returns", loc) for v in values]
+        b.regions.append(region)
+        region.yields = tuple(b.inside(x, loc) for x in found)
+        b.regions.pop()
     finally:
-        b.combining = outer
-    values = list(returned) if several and isinstance(returned, (tuple, list)) else [returned]
-    if len(values) != len(nodes):
-        raise TraceError(
-            f"{op}: the combining function returns {counted(len(values), 'value')}, not {len(nodes)}",
-            loc,
-            hint="a tuple with one value per value that is combined",
-        )
-    region.yields = tuple(b.node_of(v, f"{op}: what the combining function returns", loc) for v in values)
+        b.combining, b.again = outer, around
     return b.results(b.emit(op, nodes, attrs, loc))
 
 

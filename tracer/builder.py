@@ -29,6 +29,8 @@ from wavedsl.tracer.order import Order, Place
 from wavedsl.tracer.proxy import Value
 from wavedsl.tracer.user_code import call_user
 
+COMBINED = ("constant", "cast", "bitcast", "scalar", "size")
+"""What the function of a `reduce` or `scan` is made of beside what computes element by element."""
 CHOICES = ("minimum", "maximum", "clamp")
 """Operations that extents alone may be the operands of."""
 CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("wavedsl_builder", default=None)
@@ -68,6 +70,9 @@ class Builder:
         self.flags: frozenset[str] = frozenset()
         """Array arguments of i1: a byte per element, so the graph has them as u8 and casts what is read and written."""
         self.combining: str | None = None
+        """`reduce` or `scan` whose function is being traced."""
+        self.again: dict[int, Node] = {}
+        """What that function uses from outside of it → the same, made inside."""
 
     # --- the Scope that type rules see
 
@@ -85,7 +90,8 @@ class Builder:
             attrs = {**attrs, "fast": True}
         for node in inputs:
             self.check_reach(node, loc)
-        if self.combining is not None and row.compute is None and op not in ("constant", "cast", "bitcast"):
+        inputs = [self.inside(node, loc) for node in inputs]
+        if self.combining is not None and row.compute is None and op not in COMBINED:
             raise TraceError(
                 f"{op} cannot be used in the function of {self.combining}",
                 loc,
@@ -128,6 +134,27 @@ class Builder:
                     loc,
                     hint="make the value inside the loop",
                 )
+
+    def inside(self, node: Node, loc: Loc | None) -> Node:
+        """A value as the function of a `reduce` or `scan` has it: it runs wherever two elements meet, so what it uses
+        from outside, numbers that the launch gives and what is computed of them alone, is made in it once more."""
+        if self.combining is None or self.home[node.id] is self.regions[-1]:
+            return node
+        found = self.again.get(node.id)
+        if found is None:
+            launched = ROWS[node.op].compute is not None or node.op in COMBINED
+            if node.op == "fill" and node.dims == ():
+                found = self.emit("constant", (), {"value": node.attrs["value"], "dtype": node.dtype}, loc)
+            elif launched and node.type == ValueType((), node.dtype):
+                found = self.emit(node.op, node.inputs, node.attrs, loc)
+            else:
+                raise TraceError(
+                    f"{self.combining}: its function uses a value from outside ({node.type}) that no launch gives",
+                    loc,
+                    hint="make it one more of the values that are combined; Scalar arguments may be used as they are",
+                )
+            self.again[node.id] = found
+        return found
 
     def value(self, node: Node) -> Value:
         return Value(node, self)

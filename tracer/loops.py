@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType
 from typing import Any
 
@@ -20,7 +19,7 @@ from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.flags import flags, words
 from wavedsl.tracer.operands import counted, describe
 from wavedsl.tracer.proxy import Array, Value
-from wavedsl.tracer.user_code import parameter_at
+from wavedsl.tracer.user_code import accepts, parameter_at
 
 
 def iterate(
@@ -109,8 +108,7 @@ def _check_loop_dim(b: Builder, dim: Any, loc: Loc | None) -> None:
 def _check_parameters(b: Builder, body: Any, inits: Sequence[Node], region: Region) -> None:
     code = body.__code__
     count = code.co_argcount
-    enough = count <= len(inits) if code.co_flags & CO_VARARGS else count == len(inits)
-    if not enough or code.co_kwonlyargcount or code.co_flags & CO_VARKEYWORDS:
+    if not accepts(body, len(inits)):
         raise TraceError(
             f"iterate: the loop over {region.dim} carries {counted(len(inits), 'value')}, "
             f"but its function takes {counted(count, 'parameter')}",

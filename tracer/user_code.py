@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, ModuleType, TracebackType
+from inspect import signature
+from types import CodeType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 from wavedsl.ir.errors import TraceError, WaveError
@@ -74,3 +75,12 @@ def parameter_at(code: CodeType, position: int) -> str:
     """Name of the parameter that takes a positional argument; that of `*rest` takes all behind the others."""
     last = code.co_argcount + code.co_kwonlyargcount
     return code.co_varnames[position if position < code.co_argcount else last]
+
+
+def accepts(function: FunctionType, count: int) -> bool:
+    """Whether a call with `count` positional arguments fits; parameters beyond them keep their default values."""
+    try:
+        signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True

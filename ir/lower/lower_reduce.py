@@ -32,6 +32,7 @@ from wavedsl.ir.lower.lower_values import (
     index_elements,
     inside_masks,
     is_late_value,
+    launched_number,
     operand,
 )
 from wavedsl.ir.lower.lowering import Lowering
@@ -335,7 +336,7 @@ def together(low: Lowering, n: Node) -> Together:
         return tuple(from_word(b, x, flag) for x, flag in zip(cell, flags))
 
     def join(x: Cell, y: Cell) -> Cell:
-        return tuple(as_word(b, v) for v in combined(b, body, (*finish(x), *finish(y))))
+        return tuple(as_word(b, v) for v in combined(low, body, (*finish(x), *finish(y))))
 
     return Together(
         lambda elements: tuple(as_word(b, x) for x in elements),
@@ -356,13 +357,17 @@ def operands_together(low: Lowering, n: Node, context: Context) -> tuple[Layout,
     return layout, cells, how
 
 
-def combined(b: Builder, body: Region, elements: Sequence[Value]) -> Cell:
+def combined(low: Lowering, body: Region, elements: Sequence[Value]) -> Cell:
     """The user's combining function on the elements of two cells, one after the other; what is narrower than f32 is
     rounded after every operation."""
+    b = low.b
     known: dict[int, Value] = {carry.id: x for carry, x in zip(body.carries, elements)}
     for node in body.nodes:
         if node.op == "constant":
             known[node.id] = constant(b, node.attrs["value"], node.dtype)
+            continue
+        if node.op in ("scalar", "size"):
+            known[node.id] = launched_number(low, node)
             continue
         arguments = [known[i.id] for i in node.inputs]
         if node.op == "bitcast":

@@ -126,18 +126,8 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
     key = low.keys(n)[0]
     if n.op in ("fill", "constant"):
         env[key] = emit_fill(low, n, layout)
-    elif n.op == "scalar":
-        index = next(i for i, p in enumerate(low.kernel.params) if p.name == n.attrs["name"])
-        number = b.param(index)
-        if n.dtype.bits < 32 and n.dtype is not dt.i1:
-            word = b.bitcast(number, B32) if number.type is not B32 else number
-            number = b.unpack(word, n.dtype, 0)
-        elif n.dtype is dt.i1:
-            number = b.cmp("ne", b.and_(number, 0xFF), 0)
-        env[key] = from_elements(b, layout, n.dtype, [number])
-    elif n.op == "size":
-        extent = _size(low, n)
-        env[key] = from_elements(b, layout, n.dtype, [b.i32(extent) if isinstance(extent, int) else extent])
+    elif n.op in ("scalar", "size"):
+        env[key] = from_elements(b, layout, n.dtype, [launched_number(low, n)])
     elif n.op in ("tile_start", "tile_stop"):
         env[key] = from_elements(b, layout, n.dtype, [tile_end(low, n, context)])
     elif n.op == "index":
@@ -375,6 +365,21 @@ def inside_masks(low: Lowering, layout: Layout, dim: str, context: Context, firs
             masks[off] = mask
         out.append(masks[off])
     return out
+
+
+def launched_number(low: Lowering, n: Node) -> Value:
+    """The number of a `scalar` or `size`, in its `scalar_type`."""
+    b = low.b
+    if n.op == "size":
+        extent = _size(low, n)
+        return b.i32(extent) if isinstance(extent, int) else extent
+    index = next(i for i, p in enumerate(low.kernel.params) if p.name == n.attrs["name"])
+    number = b.param(index)
+    if n.dtype is dt.i1:
+        return b.cmp("ne", b.and_(number, 0xFF), 0)
+    if n.dtype.bits < 32:
+        return b.unpack(b.bitcast(number, B32) if number.type is not B32 else number, n.dtype, 0)
+    return number
 
 
 def _size(low: Lowering, n: Node) -> Any:

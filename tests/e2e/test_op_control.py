@@ -148,6 +148,35 @@ def test_a_loop_over_a_tile_inside_a_loop_over_tiles(target: str, each: bool) ->
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_functions_keep_default_values(target: str) -> None:
+    """Python's way to bind what changes as a kernel is traced, which linters ask for (`B023`), and `*state`."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0), wd.TilingConstraint(N, 16)])
+    def kernel(x: wd.Memory[M, N, wd.f32], y: wd.Memory[N, M, wd.f32]):
+        for i in range(2):
+            factor = wd.Register[wd.f32](2.0 * i + 1)
+
+            @wd.iterate(N, init_args=[wd.Register[M, wd.f32](0.0)])
+            def total(acc, factor=factor, *, more=i):
+                return acc + wd.reduce(wd.read(x), lambda a, b, i=i: a + b, 0.0, dim=N) * factor + more
+
+            def halved(*state, i=i):
+                return state[0] / 2, state[1] + i + 1
+
+            small, count = wd.while_loop(lambda v, n, top=4.0: v > top, halved, [total, total * 0.0])
+            wd.write(wd.cond(factor > 2, lambda i=i: small + count * i, lambda: small - count), y[i, :])
+
+    x = np.abs(np.random.default_rng(0).integers(0, 4, (11, 37))).astype(np.float32)
+    arguments = [x, np.zeros((37, 11), np.float32)]
+    agree(kernel, arguments, target).emulate(*arguments)
+    for i in (0, 1):
+        small, count = x.sum(1) * (2 * i + 1) + 3 * i, np.zeros(11)
+        while (more := small > 4).any():
+            small, count = np.where(more, small / 2, small), count + more * (i + 1)
+        np.testing.assert_array_equal(arguments[1][i], small + count if i else small - count)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_condition_inside_a_loop(target: str) -> None:
     """Tiles that a table marks are left out of a sum; the operands go through shared memory."""
 
@@ -199,6 +228,10 @@ def test_mistakes_are_named() -> None:
         (lambda x, y: wd.while_loop(lambda a, n: a > 0, lambda a, n: (a, n), [x, wd.sum(x, dim=N)]), r"value 1 of .*M"),
         (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: (wd.write(a, y), a)[1], [x]), "write in a loop in"),
         (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: None, [wd.Register[wd.i32](1)]), "returns nothing"),
+        (lambda x, y: wd.while_loop(lambda a: a > 0, lambda: x, [x]),
+         "takes 0 parameters, not 1\n(.*\n)*.*one parameter per entry"),
+        (lambda x, y: wd.cond(wd.Register[wd.i32](1) > 0, lambda a: x),
+         "takes 1 parameter, not 0\n(.*\n)*.*a branch takes nothing"),
     ):
         with pytest.raises(wd.TraceError, match=text) as caught:
             compiled(use)

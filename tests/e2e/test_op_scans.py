@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,7 @@ def test_down_the_columns(target: str) -> None:
         agree(kernel, [whole(shape, wd.f32), np.zeros(shape, np.float32)], target)
 
 
+LN2 = math.log(2)
 FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], Any, wd.DType]] = {
     "maximum": (lambda x, y: wd.maximum(x, y), float("-inf"), wd.f32),
     "last-that-is-not-zero": (lambda x, y: wd.where(y == 0, x, y), 0, wd.i32),
@@ -172,3 +174,38 @@ def test_a_recurrence_from_the_end(target: str, oracle: Callable[[str], str]) ->
         compiled = agree(kernel, arguments, target, oracle if n == 50 else None)
         compiled.emulate(*arguments)
         np.testing.assert_array_equal(arguments[2], want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_functions_use_what_the_launch_gives(target: str, oracle: Callable[[str], str]) -> None:
+    """Numbers that a call passes, extents, and what is computed of them outside or inside; the evaluator alone knew
+    them."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+    def kernel(
+        a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32], c: wd.Memory[M, wd.f32], softness: wd.Scalar[wd.f32],
+        least: wd.Scalar[wd.i32], keep: wd.Scalar[wd.f16],
+    ):  # fmt: skip
+        sharpness, floor = 1 / softness, wd.cast(least, wd.f32) - wd.Register[wd.f32](1.0)
+
+        def softest(x, y, ln2=LN2):
+            low, high = wd.minimum(x, y), wd.maximum(x, y)
+            return low - softness * ln2 * wd.log2(wd.exp((low - high) * sharpness) + 1.0)
+
+        x = wd.read(a)
+        wd.write(wd.scan(x, softest, math.inf, dim=N), b)
+        size = wd.reduce(wd.abs(x) * 2.0, lambda p, q: wd.minimum(p + q, N - floor), 0.0, dim=N)
+        rounded = wd.reduce(wd.cast(x, wd.f16), lambda p, q: wd.minimum(wd.maximum(p, q), keep), -9.0, dim=N)
+        _, given = wd.reduce((x, x), lambda p, q: (p[0] + q[0], softness), (0.0, 0.0), dim=N)
+        wd.write(size + wd.cast(rounded, wd.f32) + given, c)
+
+    def near(mine: np.ndarray, theirs: np.ndarray) -> None:
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+    for shape in ((4, 64), (5, 77)):
+        a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        arguments = [a, np.zeros_like(a), np.zeros(shape[0], np.float32), 0.5, -2, np.float16(1.5)]
+        compiled = agree(kernel, arguments, target, oracle, near)
+        compiled.emulate(*arguments)
+        near(arguments[1], -0.5 * np.log(np.cumsum(np.exp(-2.0 * a), 1)))
+        near(arguments[2], np.minimum(2 * np.abs(a).sum(1), shape[1] + 3) + np.minimum(a.max(1), 1.5) + 0.5)
