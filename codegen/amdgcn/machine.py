@@ -69,11 +69,6 @@ class Ref:
         return self.reg.at + self.start
 
     @property
-    def mask(self) -> int:
-        """The physical registers as a bit set."""
-        return ((1 << self.n) - 1) << (self.reg.at + self.start)
-
-    @property
     def whole(self) -> bool:
         return self.n == self.reg.n
 

@@ -238,10 +238,6 @@ class SM:
     number: int
     arch_specific: bool
 
-    @property
-    def name(self) -> str:
-        return f"sm_{self.number}{'a' if self.arch_specific else ''}"
-
 
 @functools.lru_cache(maxsize=64)
 def parse_target(target: str) -> SM:

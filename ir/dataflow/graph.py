@@ -143,10 +143,6 @@ class Argument:
     hidden: str = ""
     """What an array is for that the user does not pass: the launch brings it (`runtime.workspace`)."""
 
-    @property
-    def shape(self) -> tuple[Dim, ...]:
-        return self.dims
-
     def __str__(self) -> str:
         if self.kind == "scalar":
             return f"{self.name}: scalar {self.dtype}"

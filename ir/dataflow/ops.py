@@ -71,11 +71,6 @@ class OpRow:
 ROWS: dict[str, OpRow] = {}
 
 
-def row(name: str) -> OpRow:
-    """The row of an operation; a KeyError here is a bug of the compiler, never of the user."""
-    return ROWS[name]
-
-
 def _add(name: str, signature: str, index_rule: str, rule: Rule, doc: str, compute: Any = None, **flags: Any) -> None:
     assert name not in ROWS, f"operation {name} has two rows"
     assert index_rule in INDEX_RULES, f"{name}: unknown index rule {index_rule}"

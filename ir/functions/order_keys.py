@@ -20,10 +20,6 @@ def key_type(dtype: DType) -> Type:
     return I64 if dtype.bits == 64 else I32
 
 
-def _width(dtype: DType) -> int:
-    return max(dtype.bits, 8)
-
-
 def lowest_key(dtype: DType) -> int:
     """Below every number's key: a NaN's where NaN is lowest, and what lies beyond an end."""
     return -(1 << (64 if dtype.bits == 64 else 32 if dtype.bits == 32 else 16) - 1)

@@ -321,11 +321,6 @@ class Bits:
             found = self._memo["inverse"] = Bits(self.outs, self.ins, tuple(t for _, t in rows))
         return found
 
-    def rename(self, mapping: Mapping[str, str] | Mapping[int, int]) -> Bits:
-        """Input and output bits renamed; bits not mentioned keep their names."""
-        table = {_as_bits((a,))[0]: _as_bits((b,))[0] for a, b in mapping.items()}
-        return Bits((table.get(b, b) for b in self.ins), (table.get(b, b) for b in self.outs), self.cols)
-
     def rekind(self, old: str, new: str) -> Bits:
         """Input bits of one kind given another: lanes that hold (`l`) become lanes that supply addresses (`L`)."""
         memo = self._memo.setdefault("rekind", {})
@@ -410,12 +405,6 @@ def _spec(dims: tuple[tuple[str, str], ...], free: str) -> Bits:
 def with_bits(dims: Mapping[str, str]) -> dict[str, str]:
     """The dimensions of a `spec` that have bits: one without has a single element and is left out of a layout."""
     return {d: names for d, names in dims.items() if names.strip()}
-
-
-def identity(kind: str, dim: str, width: int) -> Bits:
-    """Coordinate bit i of `dim` is input bit i of `kind`."""
-    numbers = range(width)
-    return Bits((bit(kind, i) for i in numbers), (bit(dim, i) for i in numbers), (1 << i for i in numbers))
 
 
 # ---- the free contraction index --------------------------------------------------------------------------------------

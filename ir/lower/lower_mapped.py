@@ -43,7 +43,6 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.inference.derived_layout import project_to
 from wavedsl.ir.kernel.kernel_ir import B32, I32, I64, Value
 from wavedsl.ir.layouts.bits import number_of
 from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register
@@ -374,9 +373,4 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
         access.store(group[0] * first, packed, size, guard, high, n.attrs.get("cache"))
 
 
-def index_demand(layout: Layout, index: Node) -> Layout:
-    """The layout that an index must have beside a value of `layout`."""
-    return project_to(layout, map(str, index.dims))
-
-
-__all__ = ["MappedAccess", "index_demand", "mapped_groups", "mapping_of", "store_mapped", "symbols_of"]
+__all__ = ["MappedAccess", "mapped_groups", "mapping_of", "store_mapped", "symbols_of"]
