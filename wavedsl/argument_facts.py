@@ -14,10 +14,11 @@ from typing import Any
 from wavedsl.ir.array_info import EMPTY, NEAR, ArrayInfo
 from wavedsl.ir.dataflow.device_log import SOURCE, log_sites
 from wavedsl.ir.dataflow.graph import Graph
+from wavedsl.ir.dataflow.views import placement, view_dims
 from wavedsl.ir.dtypes import ALL
 from wavedsl.ir.errors import ConstraintError, LaunchError
 from wavedsl.ir.kernel.kernel_ir import Param
-from wavedsl.ir.symbols import DYNAMIC, evaluate, with_numbers
+from wavedsl.ir.symbols import DYNAMIC, dim_name, evaluate, with_numbers
 
 
 def describe_arguments(
@@ -95,12 +96,16 @@ def _indexed(graph: Graph) -> set[str]:
     }
 
 
-def _moved(graph: Graph, name: str) -> bool:
-    """Whether tiles of an array are read or written, too."""
-    return any(
-        n.op in ("read", "write") and n.attrs.get("memory") == name and n.attrs.get("mapping") is None
-        for n in graph.all_nodes()
-    )
+def _tile(graph: Graph, name: str, partition: Any) -> tuple[int, ...]:
+    """The largest tile of an array, or of parts of it, that is read or written, by its dimensions; empty: none is."""
+    found: list[tuple[int, ...]] = []
+    for n in graph.all_nodes():
+        if n.op in ("read", "write") and n.attrs["memory"] == name:
+            at = placement(graph, n)
+            if at is not None:
+                dims = zip(graph.argument(name).dims, view_dims(graph, n))
+                found.append(tuple(1 if dim_name(d) in at.fixed else partition.dims[own].tile for d, own in dims))
+    return tuple(map(max, zip(*found)))
 
 
 def _known(extent: Any, argument: str, dim: Any) -> int | None:
@@ -177,8 +182,10 @@ def tiles_of(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> d
     for name, info in arrays.items():
         if name in mapped and info.span() is None and not info.far:
             found[name] = ()
-        elif None in info.strides and (name not in mapped or _moved(graph, name)):
-            found[name] = tuple(partition.dims[d].tile for d in info.dims)
+        elif None in info.strides:
+            tile = _tile(graph, name, partition)
+            if tile:
+                found[name] = tile
     return found
 
 

@@ -209,3 +209,24 @@ def test_functions_use_what_the_launch_gives(target: str, oracle: Callable[[str]
         compiled.emulate(*arguments)
         near(arguments[1], -0.5 * np.log(np.cumsum(np.exp(-2.0 * a), 1)))
         near(arguments[2], np.minimum(2 * np.abs(a).sum(1), shape[1] + 3) + np.minimum(a.max(1), 1.5) + 0.5)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("dtype, bits", [(wd.f32, wd.i32), (wd.f16, wd.u16), (wd.bf16, wd.i16), (wd.f64, wd.i64)])
+def test_bits_of_elements_are_combined(dtype: wd.DType, bits: wd.DType, target: str) -> None:
+    """Numbers from 0 on are ordered as their bits are."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)])
+    def kernel(x: wd.Memory[M, N, dtype], least: wd.Memory[M, dtype], so_far: wd.Memory[M, N, dtype]):
+        def smaller(a, b):
+            return wd.bitcast(wd.minimum(wd.bitcast(a, bits), wd.bitcast(b, bits)), dtype)
+
+        wd.write(wd.reduce(wd.read(x), smaller, math.inf, dim=N), least)
+        wd.write(wd.scan(wd.read(x), smaller, math.inf, dim=N), so_far)
+
+    x = np.abs(np.random.default_rng(3).standard_normal((20, 37))).astype(dtype.storage)
+    arguments = [x, np.zeros(20, dtype.storage), np.zeros_like(x)]
+    compiled = agree(kernel, arguments, target)
+    compiled.emulate(*arguments)
+    np.testing.assert_array_equal(arguments[1].astype(np.float64), x.astype(np.float64).min(1))
+    np.testing.assert_array_equal(arguments[2].astype(np.float64), np.minimum.accumulate(x.astype(np.float64), 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agree import TARGETS
+from agree import TARGETS, agree
 from products import K, M, N, numbers
 from wavedsl.ir.numerics import mma_tolerance
 
@@ -107,3 +107,29 @@ def test_operands_of_a_loop_around() -> None:
         c = np.zeros((64, 32), np.float32)
         twice.compile(a, b, c, target=target).emulate(a, b, c)
         assert np.abs(c - want).max() < 2.0**-16 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f64])
+def test_operands_cut_to_tf32(dtype: wd.DType, target: str) -> None:
+    """The digits that tf32 lacks are dropped, also those of f64 behind f32's."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, 16)])
+    def kernel(a: wd.Memory[M, K, dtype], b: wd.Memory[N, K, wd.f32], y: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            cut = wd.cast(wd.read(a), wd.tf32, rounding="toward_zero")
+            return wd.mma(cut, wd.cast(wd.read(b), wd.tf32), acc)
+
+        wd.write(loop, y)
+
+    a = (np.random.default_rng(0).standard_normal((40, 16)) * 1000).astype(dtype.storage)
+    a[0, :4] = [np.inf, -np.inf, 1 + 2.0**-10 - 2.0**-23, -(1 + 2.0**-10 - 2.0**-23)]
+    a[1, 0] = np.nan
+    b, y = np.eye(16, dtype=np.float32), np.zeros((40, 16), np.float32)
+    agree(kernel, [a, b, y], target)
+    kernel.compile(a, b, y, target=target).emulate(a, b, y)
+    found = np.where(np.isfinite(a).all(1, keepdims=True), y, 0)
+    want = np.where(np.isfinite(a).all(1, keepdims=True), a.astype(np.float64), 0)
+    step = np.exp2(np.floor(np.log2(np.abs(np.where(want == 0, 1, want)))) - 10)
+    np.testing.assert_array_equal(found, np.trunc(want / step) * step)

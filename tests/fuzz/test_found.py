@@ -8,6 +8,7 @@ import numpy as np
 import packed
 import pytest
 from agree import agree
+from generator.check import far
 from wavedsl.ir.rounding import fma
 
 import wavedsl as wd
@@ -657,3 +658,19 @@ def test_sums_from_nothing_behind_trips_that_may_be_none(m: int, target: str) ->
         wd.write(loop, c)
 
     agree(kernel, [whole((48, 32), wd.bf16), whole((m, 48), wd.f32), whole((m, 32), wd.f32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_arrays_with_rows_far_apart(target: str) -> None:
+    """Seed 640047: whether 32-bit offsets reach a tile was asked of arrays of run-time strides that are read or written
+    whole, not of those of which a slice is: what lay beyond 4 GiB was not written."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 100, 1)], dynamic=[M])
+    def kernel(x: wd.Memory[N, M, wd.f16], y: wd.Memory[K, M, wd.f16]):
+        wd.write(wd.read(x), y[:N, :])
+
+    x = np.ones((100, 9), np.float16)
+    near, away = (far(np.zeros((104, 9), np.float16), (stride, 2)) for stride in (1 << 22, 1 << 26))
+    agree(kernel, [x, near], target)
+    with pytest.raises(wd.LaunchError, match="one tile of 100 x 4 lie up to"):
+        kernel.compile(x, away, target=target).emulate(x, away)
