@@ -83,7 +83,8 @@ def barriers(k: Kernel) -> int:
     ("w[|]r", 1), ("w|[r]", 1), ("w[R]|r", 1), ("[w]|r", 1), ("[|w|]r", 1), ("w|[R]", 0),
     ("Ac|R", 1), ("R|Ac", 1), ("c|", 0), ("|f|w", 0), ("wf|r", 0), ("w|fr", 0), ("w|(f)r", 1),
     ("w|Ac", 0), ("Ac|r", 0), ("A|Rc|R", 2),  # what a wait brings is what copies write, wherever they began
-    ("w|o", 0), ("o|w", 0), ("Ac|O", 0), ("(w|o)", 0), ("A|c|R", 1), ("Ac|OR", 1), ("w|o|r", 1),  # own words
+    ("w|o", 0), ("o|w", 0), ("(w|o)", 0), ("w|o|r", 1), ("w|or", 1),  # own words
+    ("Ac|O", 1), ("A|c|R", 2), ("Ac|OR", 1),  # copies for several waves
 ])  # fmt: skip
 def test_what_orders_two_accesses_stays(parts: str, stay: int) -> None:
     k = kernel(parts)
