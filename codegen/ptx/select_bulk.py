@@ -14,7 +14,7 @@ from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Operand, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_entry import special
-from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
+from wavedsl.codegen.ptx.select_memory import barrier_of_wave, load, shared_address
 from wavedsl.ir.kernel.kernel_ir import Op
 
 if TYPE_CHECKING:
@@ -69,6 +69,18 @@ def _arrive_at(s: Selector, op: Op) -> None:
     # .release.cluster ptxas puts a fence of the whole chip in front (MEMBAR.ALL.GPU, ERRBAR, CGAERRBAR), every trip.
     words = ("mbarrier", "arrive", "shared::cluster", "b64")
     s.emit(words, SINK, Mem(there), guard=None if mask is True else mask)
+
+
+def _load_peer(s: Selector, op: Op) -> None:
+    """The address in the other workgroup's memory is made once for all accesses that differ in their immediates."""
+    addr, cta_v = op.args
+    cta = s.one(cta_v)
+    own = shared_address(s, addr, op.attrs["imm"])
+    base = own.base if type(own.base) is Reg else s.shared_base()
+    key = ("peer", base.id, cta.value if type(cta) is Imm else cta.id)
+    words = ("mapa", "shared::cluster", "u32")
+    there = s.hoisted(key, s.level_of(base, cta), lambda: s.set("b32", words, base, cta))
+    load(s, op, "shared::cluster", Mem(there, own.offset), True)
 
 
 def _rank(s: Selector, op: Op) -> None:
@@ -188,6 +200,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "signal.arrive.at": _arrive_at,
     "signal.wait": _wait,
     "cluster.rank": _rank,
+    "load.peer": _load_peer,
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
     "touch.bulk": _prefetch,

@@ -50,6 +50,9 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             release(low)
             b.one_thread = False
             one.yield_()
+        for _ in low.parts_places:
+            b.cluster_barrier()
+            low.note("meet the cluster, which adds its sums")
         role.yield_()
     low.role = "computing warpgroups"
     for ring in rings:
