@@ -89,8 +89,11 @@ def _rank(s: Selector, op: Op) -> None:
 
 def _cluster_barrier(s: Selector, op: Op) -> None:
     # `fence.mbarrier_init` has released what is to be known at first; ptxas fences the whole chip for .release.
-    s.emit(("barrier", "cluster", "arrive", "relaxed" if op.attrs["initial"] else "release"))
-    s.emit(("barrier", "cluster", "wait", "acquire"))
+    half = op.attrs.get("half")
+    if half != "wait":
+        s.emit(("barrier", "cluster", "arrive", "relaxed" if op.attrs["initial"] else "release"))
+    if half != "arrive":
+        s.emit(("barrier", "cluster", "wait", "acquire"))
 
 
 def _copy(s: Selector, op: Op) -> None:

@@ -370,9 +370,10 @@ class Builder(Values):
     def cluster_rank(self) -> Value:
         return self._pure("cluster.rank", (), I32)
 
-    def cluster_barrier(self, *, initial: bool = False) -> Op:
-        """All threads of the cluster meet. `initial`: only barriers that were made and published need be known then."""
-        return self._effect("cluster.barrier", (), {"initial": initial})
+    def cluster_barrier(self, *, initial: bool = False, half: str | None = None) -> Op:
+        """All threads of the cluster meet. `initial`: only barriers that were made and published need be known then.
+        `half`: `arrive` only tells the others, `wait` waits for them."""
+        return self._effect("cluster.barrier", (), {"initial": initial, **({"half": half} if half else {})})
 
     def copy_bulk(
         self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", to: Operand = 0,

@@ -404,7 +404,7 @@ _row("wave.barrier", "", "none", "All threads of this wave arrive; what they did
 _row("turn.take", "", "none", "Wait until the other of two waves gives this one the turn.", effects="sync", attrs="id")
 _row("turn.give", "", "none", "Give the other of two waves the turn. Turns have barriers from number `id` on.", effects="sync", attrs="id")
 _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", uniform="always")
-_row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it (`initial`: only barriers that were made and published).", effects="sync, read shared, write shared", attrs="initial")
+_row("cluster.barrier", "", "none", "All threads of the cluster arrive; shared memory written before is visible after it (`initial`: only barriers that were made and published). With `half` the first half of that alone (`arrive`), or the second (`wait`).", effects="sync, read shared, write shared", attrs="initial")
 _row("load.peer", "addr:i32 u:cta:i32", "attr", "Load `bytes` per lane at addr + imm of the shared memory of workgroup `cta` of the cluster.", effects="read shared", uniform="never", attrs="bytes imm buffer")
 _row("elect", "", "pred", "True in one thread of the wave: what an `if` on it holds runs in that thread alone.", uniform="always")
 _row("registers", "", "none", "Change this wave's registers per thread to `count`, up or down as `more` says.", effects="sync", attrs="count more")

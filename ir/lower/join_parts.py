@@ -7,8 +7,9 @@ added in their order, in the layout in which it is stored to its array.
     store                           a row of the tile behind the other, as far apart as the fewest lanes meet in a bank
     the cluster meets               the copying warpgroup, too (`roles`)
     load, add                       own rows, from every workgroup of the tile, `WORDS` registers on their way at a time
+    tell the cluster                that the own reads are done
     ...
-    the cluster meets again         at the end of the kernel: nobody's shared memory is gone while others read it
+    wait for the cluster            at the end of the kernel: nobody's shared memory is gone while others read it
 """
 
 from __future__ import annotations
@@ -132,8 +133,12 @@ def emit_join(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragm
     _leave(low, n, operand(low, n, 0, context), place)
     b.cluster_barrier()
     parts = low.strategy.shape.sizes[0]
-    low.note(f"leave {place.bytes} bytes of sums, meet the cluster, add {parts} parts of a {parts}th of the tile")
-    return _added(low, n, layout, place)
+    low.note(f"leave {place.bytes} bytes of sums, meet the cluster, add {parts} parts of a share of the tile")
+    found = _added(low, n, layout, place)
+    if n is joins(low)[-1]:
+        # Before results are stored: what releases would wait for these.
+        b.cluster_barrier(half="arrive")
+    return found
 
 
 def _leave(low: Lowering, n: Node, value: Fragment, place: PartsPlace) -> None:

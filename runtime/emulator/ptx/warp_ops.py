@@ -34,6 +34,10 @@ WAITS = frozenset((COPIES, TEST, BULK_WAIT, PRODUCTS, BARRIER, CLUSTER_WAIT, FEN
 """Kinds that nothing in front of them in the text comes behind: nobody puts a wait ahead of work."""
 
 
+NEIGHBOUR = "neighbour"
+"""`WarpOp.memory` of accesses to the shared memory of another SM of the cluster."""
+
+
 class WarpOp:
     """A static instruction."""
 
@@ -163,6 +167,8 @@ class WarpProgram:
             return
         op.kind, op.port = ACCESS, "lsu"
         op.memory = "shared" if space == "shared" else "memory"
+        if row.mods.get("space") == "shared::cluster":
+            op.memory = NEIGHBOUR
         op.bypass = row.mods.get("cop") in ("cg", "cv") or bool(row.effects & {"atomic", "store"})
 
 
