@@ -57,6 +57,8 @@ class DimPlan:
     """Trips that one tile of the user's was cut into (`retile.py`)."""
     inside: bool = False
     """Whether the tile at hand is known to lie inside the extent (`whole_tiles.py`)."""
+    shared: int = 0
+    """Elements of the tile of which this is a workgroup's share (`joined_parts`); 0 where it is a tile itself."""
     summed: bool = False
     """Whether workgroups add parts of sums along it (`partial_sums.py`): what lies past the tile is in another part."""
 
@@ -67,7 +69,8 @@ class DimPlan:
     @property
     def ragged(self) -> bool:
         """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
-        return not self.inside and (self.extent is None or self.extent % self.tile != 0 or self.extent == 0)
+        whole = self.shared or self.tile
+        return not self.inside and (self.extent is None or self.extent % whole != 0 or self.extent == 0)
 
     @property
     def trips(self) -> int | None:
@@ -525,7 +528,7 @@ def _share_alike(plan: DimPlan, base: DimPlan) -> None:
             f"{plan.tile} that each of the cluster's workgroups has of it",
             base.loc, f"larger tiles of {base.dim}, or fewer parts",
         )  # fmt: skip
-    plan.wave = plan.tile // base.waves
+    plan.wave, plan.shared = plan.tile // base.waves, base.tile
 
 
 def _in_one_wave(graph: Graph) -> tuple[set[Any], dict[Any, bool]]:

@@ -2,13 +2,13 @@
 
 In: a traced graph, the extents, how many parts. Out: a graph of the same language that says
 
-    part = tile_start(_part)                    along the launch's first axis, so that the parts of a tile are neighbours
+    part = tile_start(_part)                          the launch's first axis: the parts of a tile are neighbours
     sums = iterate(K, from zero, start and stop of this part's trips)
-    for M' in this workgroup's share of the tile's M:                                      one trip: M / parts from part on
+    for M' in this workgroup's share of the tile's M:                                                    one trip
         what the user does with join_parts(sums), along M'
 
-`join_parts` is where the cluster's workgroups meet: each leaves its sums in its shared memory, and adds all parts of its
-own share of the tile in their order. One launch, no workspace, no counter, and the same bits on every run.
+`join_parts` is where the cluster's workgroups meet: each leaves its sums in its shared memory, and adds all parts of
+its own share of the tile in their order. One launch, no workspace, no counter, and the same bits on every run.
 
 M' (`ShareConstraint`) counts the same elements as M: what the user does with the sums, reads of C and bias among it, is
 the same nodes along M' (`_Shared.renamed`), whose accesses are mapped from M' to M. M is the first dimension of the
@@ -27,7 +27,6 @@ from typing import Any
 from wavedsl.ir.dataflow.constraints import (
     ResolvedDim,
     ShareConstraint,
-    TilingConstraint,
     WaveConstraint,
     WorkgroupConstraint,
 )
@@ -36,12 +35,13 @@ from wavedsl.ir.dataflow.graph import Mapping as Placed
 from wavedsl.ir.dataflow.graph_verify import verify_graph
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.split_k import Cut, Split, cuts, divided, exits, loop_to_cut, refusal
-from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.symbols import evaluate, symbol
 
 SHARE = "_share"
 """What the name of a dimension that counts shares begins with; the dimension that it stands for follows."""
-PLAIN = frozenset(("fill", "constant", "scalar", "size", "index", "read", "write", "broadcast", "permute", "cast", "bitcast"))
+PLAIN = frozenset(
+    "fill constant scalar size index read write broadcast permute cast bitcast".split()
+)
 """Operations that may follow the loop beside elementwise ones."""
 
 
@@ -151,11 +151,12 @@ class _Shared(Cut):
         if self.length:
             attrs["length"] = self.length
         sums = self.add("iterate", (*zeros, start, stop), attrs, same_as=self.loop)
-        first = self.both("add", self.add("tile_start", (), {"dim": self.dim}), self.both("mul", part, self.whole(self.tile)))
+        own = self.both("mul", part, self.whole(self.tile))
+        first = self.both("add", self.add("tile_start", (), {"dim": self.dim}), own)
         end = self.both("add", first, self.whole(self.tile))
         with self.inside(Region(self.share, loc=self.loc)) as inside:
-            own = [self.add("result", (sums,), {"position": i}) for i in range(count)]
-            totals = [self.add("join_parts", (x,), {"dim": self.dim, "share": self.share}) for x in own]
+            mine = [self.add("result", (sums,), {"position": i}) for i in range(count)]
+            totals = [self.add("join_parts", (x,), {"dim": self.dim, "share": self.share}) for x in mine]
             self.follow(totals, before, after)
         attrs = {"dim": self.share, "body": inside, "bounds": (0, 1), "length": self.tile}
         self.add("iterate", (first, end), attrs)

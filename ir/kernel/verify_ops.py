@@ -321,5 +321,7 @@ _LIMITED = frozenset(
 )
 """Ops that `target_limits` has rules for."""
 
-VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "load.peer", "atomic.global", "atomic.far"))
+VARYING = frozenset(
+    "wave tid load.global load.far load.shared load.peer atomic.global atomic.far".split()
+)
 """Ops whose results may differ between waves whatever their operands."""

@@ -21,7 +21,7 @@ import numpy as np
 from wavedsl.ir.addresses.access import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.kernel.kernel_ir import B32, Value, vector
+from wavedsl.ir.kernel.kernel_ir import B32, Value
 from wavedsl.ir.layouts.bits import number_of
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.layouts.layout import Layout
@@ -77,8 +77,9 @@ def _placed(low: Lowering, n: Node, offset: int) -> PartsPlace:
     back = {str(n.attrs["share"]): str(n.attrs["dim"])}
     dims = tuple(back.get(d, d) for d in low.layout(n).dims)
     layout = low.layout(value)
-    found = min((_pitched(low, dims, pad) for pad in range(0, BANKS, WIDEST)), key=lambda p: _clocks(layout, dims, p[0]))
-    return PartsPlace(dims, found[0], offset, found[1] * SIZE)
+    padded = [_pitched(low, dims, pad) for pad in range(0, BANKS, WIDEST)]
+    pitch, elements = min(padded, key=lambda p: _clocks(layout, dims, p[0]))
+    return PartsPlace(dims, pitch, offset, elements * SIZE)
 
 
 def _pitched(low: Lowering, dims: Sequence[str], pad: int) -> tuple[dict[str, int], int]:
@@ -179,7 +180,8 @@ def _added(low: Lowering, n: Node, layout: Layout, place: PartsPlace) -> Fragmen
             inside = _inside(low, layout, names, e)
             if inside is not None:
                 at = b.select(inside, b.i32(at) if isinstance(at, int) else at, b.i32(place.offset))
-            loaded.append(([b.load_peer(at, cta, bytes=count * SIZE, buffer=PARTS_OVER_TILES) for cta in ranks], inside))
+            each = [b.load_peer(at, cta, bytes=count * SIZE, buffer=PARTS_OVER_TILES) for cta in ranks]
+            loaded.append((each, inside))
         for each, inside in loaded:
             for i in range(count):
                 terms = [b.bitcast(b.slice(x, i) if count > 1 else x, kind) for x in each]

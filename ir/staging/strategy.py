@@ -377,7 +377,7 @@ def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
     if parts_together(low.partition):
         if y > 1:
             raise ConstraintError(
-                f"Schedule(cluster={tuple(asked)}): beside the parts of a tile a cluster lies along the first grid axis",
+                f"Schedule(cluster={tuple(asked)}): a cluster of the parts of tiles lies along the first grid axis",
                 low.graph.loc, f"cluster=({x * y}, 1, {z}), with the grid axes exchanged where the tiles say so",
             )  # fmt: skip
         return ClusterShape((z, x), joined=True)

@@ -108,7 +108,8 @@ def _warpgroups(
 
 
 def _joined(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:
-    """The same of those whose parts of K a cluster adds, where K is cut at all or tiles leave half of the units idle."""
+    """The same of those whose parts of K a cluster adds: where K is cut anyway, or tiles leave half of the units
+    idle."""
     if not warpgroups.suits(form, sizes, chip):
         return
     cut = first.cut if isinstance(first.cut, warpgroups.Cut) else None

@@ -82,7 +82,8 @@ a call 2.7 to 3.4 us longer, as this with the latencies and the bytes of `estima
 PORT = 128
 """Bytes per clock of a unit's shared memory."""
 NEIGHBOUR, MEETING = 190, 356
-"""Clocks to the shared memory of a unit's neighbour, and of a cluster's barrier: measured on an H200 (`gpu_rates.py`)."""
+"""Clocks to the shared memory of a unit's neighbour, and of a cluster's barrier: measured on an H200
+(`gpu_rates.py`)."""
 L2_RATE = 5120
 """Bytes per clock of L2 where a product says nothing: A100's white paper. Hopper's is not published, and no slower. A
 unit is given its share of that and no more, also where others idle: what one alone can take is not known."""
@@ -198,8 +199,8 @@ def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
 
 
 def cuts_joined(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
-    """Those whose parts a cluster adds: as many as divide the tile's rows, or its columns, for each warpgroup, where all
-    clusters run at once. None is `auto`'s: what clusters along the parts take was not measured."""
+    """Those whose parts a cluster adds: as many as divide the tile's rows, or its columns, for each warpgroup, where
+    all clusters run at once. None is `auto`'s: what clusters along the parts take was not measured."""
     m, n, k = sizes
     rates = Rates.of(chip)
     least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
@@ -396,4 +397,14 @@ def cut_of_blocks(form: Form, groups: Sequence[int], n: int, k: int, tile: tuple
     return Cut((rows, columns, STEP * 8 // form.dtype.bits), waves, 1, clocks)
 
 
-__all__ = ["Cut", "best_blocks", "best_cut", "cut_of_blocks", "cuts", "cuts_joined", "estimated", "suits", "suits_shallow"]
+__all__ = [
+    "Cut",
+    "best_blocks",
+    "best_cut",
+    "cut_of_blocks",
+    "cuts",
+    "cuts_joined",
+    "estimated",
+    "suits",
+    "suits_shallow",
+]
