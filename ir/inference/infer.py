@@ -178,7 +178,8 @@ def _infer(
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
             found = _as_parts_were_stored(members[c], widest[c], chosen, classes, graph, target)
-            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
+            exact = c in stored or any(n.op == "join_parts" for n in members[c])  # no lane adds what nobody stored
+            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, exact)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(target.lane_bits))))
