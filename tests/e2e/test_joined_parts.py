@@ -1,5 +1,5 @@
-"""Parts of a loop that the workgroups of a cluster add through shared memory (`Schedule(split_k=P, cluster=(x, 1, P))`):
-evaluator, emulator with all checks, assembler."""
+"""Parts of a loop that a cluster adds through shared memory (`Schedule(split_k=P, cluster=(x, 1, P))`): evaluator,
+emulator with all checks, assembler."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import hopper
 import numpy as np
 import products
 import pytest
-from products import BF16, BK, BM, BN, F16, F16_OUT, I8, Kind, K, M, N
+from products import BF16, BK, BM, BN, F16, F16_OUT, I8, K, Kind, M, N
 from shared_trips import warpgroups_agree
+
+import wavedsl as wd
 from wavedsl.reports import schedule_text
 from wavedsl.strategies import matmul, plan_gemm
 from wavedsl.strategies.choices import gemm_choices
 from wavedsl.strategies.warpgroups import Cut
-
-import wavedsl as wd
 
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.f32)
 TALL, SMALL = hopper.tiles(128, 128, 64, 64, 128), hopper.tiles(64, 64, 64, 64, 64)
@@ -252,7 +252,7 @@ def test_what_reports_say() -> None:
         ({"cluster": (1, 2, 4), "split_k": 4}, "lies along the first grid axis", r"cluster=(2, 1, 4)"),
         ({"cluster": (1, 1, 16), "split_k": 16}, "16 workgroups, and not every chip", "a smaller one"),
         ({"cluster": (4, 1, 4), "split_k": 4}, "16 workgroups, and not every chip", "a smaller one"),
-        ({"cluster": (3, 1, 2), "split_k": 2}, "the first grid axis has 4 tiles, no multiple of 3", "leave cluster out"),
+        ({"cluster": (3, 1, 2), "split_k": 2}, "first grid axis has 4 tiles, no multiple of 3", "leave cluster out"),
         ({"cluster": (1, 1, 3), "split_k": 3}, "M: 64, N: 64. is 3 equal shares", "tiles that the parts divide"),
         ({"cluster": (1, 1, 2), "split_k": 2, "persistent": True}, "a workgroup takes one tile", "persistent"),
         ({"cluster": (1, 1, 2), "split_k": 2, "specialize": False}, "no warpgroup only copies", "leave cluster out"),

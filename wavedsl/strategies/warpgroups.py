@@ -63,6 +63,9 @@ MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
 JOINED_PARTS = (2, 4, 8)
 """Parts that a cluster adds: units of a GPC, 16 or 18 of which work, are whole clusters of so many."""
+MOST_SHARE = 64, 32
+"""Sums of a lane at most that it adds of all parts, where up to two warpgroups compute and where more do: beside an
+addend, a bias and scales ptxas spills with more."""
 MOST_JOINED = 160 << 10
 """Bytes of a tile's sums that a cluster adds: they lie where the ring was."""
 MOST_APART = 32
@@ -211,6 +214,9 @@ def cuts_joined(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut
         tiles = ceil(m / tile[0]) * ceil(n / tile[1])
         for parts in (x for x in JOINED_PARTS if x <= k // least):
             shares = any(side % (parts * count) == 0 for side, count in zip(tile, waves))
+            warpgroups = waves[0] * waves[1]
+            if tile[0] * tile[1] > parts * warpgroups * LANES * MOST_SHARE[warpgroups > 2]:
+                continue
             if shares and tiles * parts <= rates.units // parts * parts:
                 clocks = estimated(form, sizes, tile, parts, rates, joined=True)
                 yield Cut((*tile, depth), waves, parts, clocks, joined=True)
