@@ -77,7 +77,8 @@ def _shared(
     waves = {c.dim: evaluate(c.tile, dims) for c in graph.constraints if isinstance(c, WaveConstraint)}
     for d in held:
         tile = d.workgroup or 1
-        count = tile // waves[d.dim] if isinstance(waves.get(d.dim), int) else 1
+        wave = waves.get(d.dim)
+        count = tile // wave if isinstance(wave, int) else 1
         if tile % (parts * count) == 0:
             return d
     sizes = ", ".join(f"{d.dim}: {d.workgroup}" for d in held)

@@ -98,7 +98,9 @@ def _clocks(layout: Layout, dims: Sequence[str], pitch: dict[str, int]) -> int:
     count = _run(layout, dims, pitch)
     table = layout.table()
     lanes = min(BANKS, layout.lanes)
-    at = sum(table[d][0, :lanes, 0] * pitch[d] for d in dims)
+    at = np.zeros(lanes, np.int64)
+    for d in dims:
+        at += table[d][0, :lanes, 0] * pitch[d]
     together = max(1, SERVED // (count * SIZE))
     clocks = 0
     for first in range(0, lanes, together):

@@ -64,8 +64,8 @@ MOST_PARTS, LEAST_TRIPS = 8, 8
 JOINED_PARTS = (2, 4, 8)
 """Parts that a cluster adds: units of a GPC, 16 or 18 of which work, are whole clusters of so many."""
 MOST_SHARE = 64, 32
-"""Sums of a lane at most that it adds of all parts, where up to two warpgroups compute and where more do: beside an
-addend, a bias and scales ptxas spills with more."""
+"""Sums of a lane at most that it adds of all parts, where up to two warpgroups compute and where more do: others leave
+epilogues few registers."""
 MOST_JOINED = 160 << 10
 """Bytes of a tile's sums that a cluster adds: they lie where the ring was."""
 MOST_APART = 32
