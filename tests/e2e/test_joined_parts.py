@@ -65,6 +65,7 @@ def multiply(
         slow(F16, 2, 4, (256, 72, 200), SMALL),
         (BF16, 2, 1, (96, 64, 128), SMALL),  # shares divide the rows, tiles do not
         slow(BF16, 2, 1, (384, 192, 392), hopper.tiles(192, 192, 64, 64, 192)),
+        slow(BF16, 8, 1, (144, 128, 1024), hopper.tiles(144, 128, 64, 144, 64)),  # 18 rows each: lanes are padded
         slow(F16, 4, 1, (160, 256, 392), hopper.tiles(160, 256, 64, 160, 128)),  # 40 rows each, by both warpgroups
     ],
     ids=str,
