@@ -1,6 +1,7 @@
 """The passes of the compiler's middle, in order: a traced graph in, kernel IR out.
 
-    share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)   grid/split_choice.py
+    share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)
+                                                          grid/split_choice.py, dataflow/split_k.py, joined_parts.py
     join      sums along one dimension that are added up                                       dataflow/joined_sums.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py

@@ -53,8 +53,11 @@ class Schedule:
     """Registers per thread of (the warpgroup that only copies, each one that computes), whole eights from 24 to 256:
     how a workgroup divides what it started with (sm_90a, kernels with such a warpgroup)."""
     cluster: tuple[int, ...] | None = None
-    """Workgroups of a cluster along grid axes 0, 1 and 2: along the first two, at most 8 together. Those along an axis
-    share the operand tiles that do not depend on it: of (2, 2, 1), B in a row and A in a column."""
+    """Workgroups of a cluster along grid axes 0 and 1, at most 8 together. Those along an axis share the operand tiles
+    that do not depend on it: of (2, 2, 1), B in a row and A in a column. The third extent counts the parts of
+    `split_k`, where the workgroups of a cluster add them through shared memory, each its share of the tile: (1, 1, 4)
+    with `split_k=4`, (2, 1, 4) for two tiles along axis 0 side by side. Only elementwise work may follow such a
+    loop."""
     direct_to_shared: bool | None = None
     """Whether copies go from global to shared memory without passing through registers."""
     prefetch: int | None = None
@@ -67,7 +70,8 @@ class Schedule:
     take the tiles of the grid, but for dimensions whose tile is 1, of which each place has workgroups of its own."""
     split_k: int | None = None
     """Parts in which workgroups share the trips of the kernel's loop of sums; the last to finish a tile adds the parts,
-    in one order, and does what comes after the loop. 1: one workgroup has all trips of its tile."""
+    in one order, and does what comes after the loop. 1: one workgroup has all trips of its tile. With a third extent of
+    `cluster` of as many, a cluster adds them instead: no memory of the launch's, nobody comes last."""
     stream_k: bool | int | None = None
     """Whether workgroups, one per compute unit, share the trips of the kernel's loop of sums for all output tiles
     equally: whole tiles in rounds, then equal runs of the trips of the tiles left over, whose parts are added as for

@@ -14,7 +14,7 @@ from wavedsl.codegen.ptx import cache
 from wavedsl.codegen.ptx.machine import Imm, Label, Mem, Operand, Paired, Reg, Symbol, Tensor
 from wavedsl.codegen.ptx.mma import WARP
 from wavedsl.codegen.ptx.select_entry import special
-from wavedsl.codegen.ptx.select_memory import barrier_of_wave, shared_address
+from wavedsl.codegen.ptx.select_memory import barrier_of_wave, load, shared_address
 from wavedsl.ir.kernel.kernel_ir import Op
 
 if TYPE_CHECKING:
@@ -71,14 +71,29 @@ def _arrive_at(s: Selector, op: Op) -> None:
     s.emit(words, SINK, Mem(there), guard=None if mask is True else mask)
 
 
+def _load_peer(s: Selector, op: Op) -> None:
+    """The address in the other workgroup's memory is made once for all accesses that differ in their immediates."""
+    addr, cta_v = op.args
+    cta = s.one(cta_v)
+    own = shared_address(s, addr, op.attrs["imm"])
+    base = own.base if type(own.base) is Reg else s.shared_base()
+    key = ("peer", base.id, cta.value if type(cta) is Imm else cta.id)
+    words = ("mapa", "shared::cluster", "u32")
+    there = s.hoisted(key, s.level_of(base, cta), lambda: s.set("b32", words, base, cta))
+    load(s, op, "shared::cluster", Mem(there, own.offset), True)
+
+
 def _rank(s: Selector, op: Op) -> None:
     s.values[op.result.id] = (special(s, "%cluster_ctarank"),)
 
 
 def _cluster_barrier(s: Selector, op: Op) -> None:
     # `fence.mbarrier_init` has released what is to be known at first; ptxas fences the whole chip for .release.
-    s.emit(("barrier", "cluster", "arrive", "relaxed" if op.attrs["initial"] else "release"))
-    s.emit(("barrier", "cluster", "wait", "acquire"))
+    half = op.attrs.get("half")
+    if half != "wait":
+        s.emit(("barrier", "cluster", "arrive", "relaxed" if op.attrs["initial"] else "release"))
+    if half != "arrive":
+        s.emit(("barrier", "cluster", "wait", "acquire"))
 
 
 def _copy(s: Selector, op: Op) -> None:
@@ -188,6 +203,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "signal.arrive.at": _arrive_at,
     "signal.wait": _wait,
     "cluster.rank": _rank,
+    "load.peer": _load_peer,
     "cluster.barrier": _cluster_barrier,
     "copy.bulk": _copy,
     "touch.bulk": _prefetch,

@@ -142,7 +142,7 @@ def _pieces(kind: str, bytes_: int, count: int) -> list[tuple[tuple[str, ...], i
     return [((type_,) if count == 1 else (f"v{count}", type_), 0, count, 0)]
 
 
-def _load(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool) -> None:
+def load(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool) -> None:
     type_ = op.result.type
     kind = kind_of(type_)
     if mask is False:
@@ -181,7 +181,7 @@ def _store(s: Selector, op: Op, space: str, address: Mem, mask: Reg | bool, valu
 
 def _load_global(s: Selector, op: Op) -> None:
     buf, voff, soff, mask, guard = op.args
-    _load(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard))
+    load(s, op, "global", _global_address(s, buf, voff, soff, op.attrs.get("imm", 0)), s.mask(mask, guard))
 
 
 def _store_global(s: Selector, op: Op) -> None:
@@ -197,7 +197,7 @@ def _far_address(s: Selector, addr: Value) -> Mem:
 
 
 def _load_far(s: Selector, op: Op) -> None:
-    _load(s, op, "global", _far_address(s, op.args[0]), True)
+    load(s, op, "global", _far_address(s, op.args[0]), True)
 
 
 def _store_far(s: Selector, op: Op) -> None:
@@ -301,7 +301,7 @@ def _load_shared(s: Selector, op: Op) -> None:
     atom = op.attrs.get("atom", "vector")
     address = shared_address(s, op.args[0], op.attrs.get("imm", 0))
     if atom == "vector":
-        _load(s, op, "shared", address, True)
+        load(s, op, "shared", address, True)
         return
     move = MOVES_BY_NAME.get(atom)
     if move is None or move.store:

@@ -57,6 +57,8 @@ class DimPlan:
     """Trips that one tile of the user's was cut into (`retile.py`)."""
     inside: bool = False
     """Whether the tile at hand is known to lie inside the extent (`whole_tiles.py`)."""
+    shared: int = 0
+    """Elements of the tile of which this is a workgroup's share (`joined_parts`); 0 where it is a tile itself."""
     summed: bool = False
     """Whether workgroups add parts of sums along it (`partial_sums.py`): what lies past the tile is in another part."""
 
@@ -67,7 +69,8 @@ class DimPlan:
     @property
     def ragged(self) -> bool:
         """Whether the last tile sticks out of the extent (or may: a run-time extent)."""
-        return not self.inside and (self.extent is None or self.extent % self.tile != 0 or self.extent == 0)
+        whole = self.shared or self.tile
+        return not self.inside and (self.extent is None or self.extent % whole != 0 or self.extent == 0)
 
     @property
     def trips(self) -> int | None:
@@ -84,6 +87,8 @@ class Partition:
     waves: int = 1
     derived: dict[Any, tuple[Any, Fraction]] = field(default_factory=dict)
     """Dimensions such as `K / 32`, cut where another one is: dimension → (that one, elements per element of it)."""
+    alike: dict[Any, Any] = field(default_factory=dict)
+    """Dimensions that count a workgroup's share of another one's tile: dimension → that one, whose waves it has."""
     shared_rows: bool = False
     """Whether waves share more than the constraints say, because registers lack or products are repeated."""
 
@@ -290,12 +295,14 @@ def _cut(
             )
     for d, (base, factor) in derived.items():
         _cut_along(dims[d], dims[base], factor)
+    for d, base in tiles.alike.items():
+        _share_alike(dims[d], dims[base])
     _check_loops(graph.region, dims, frozenset())
     for d, plan in dims.items():
         shared = plan.role == "workgroup" and plan.trips not in (0, 1)
         summed = shared and (derived[d][0] if d in derived else d) in _contracted(matrix)
         dims[d] = replace(plan, summed=True) if summed else plan
-    partition = Partition(dims, order, prod(dims[d].waves for d in order), derived, widened)
+    partition = Partition(dims, order, prod(dims[d].waves for d in order), derived, tiles.alike, widened)
     check_waves(partition, target.wave_size, target.max_waves, target.max_threads, target.name)
     wanted_lanes = resolved.hardware.threads_per_wave
     if wanted_lanes is not None and wanted_lanes != target.wave_size:
@@ -320,6 +327,8 @@ class _Tiles:
     fixed: dict[Any, int]
     together: set[Any]
     picked: dict[Any, bool]
+    alike: dict[Any, Any] = field(default_factory=dict)
+    """Dimensions that count shares of another one's tile, and that one."""
 
 
 def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
@@ -335,6 +344,9 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
         r = resolved.uncut(d) if base is None and d in unmapped else resolved[d]
         if base is not None:
             found.derived[d] = base
+        if r.of is not None:
+            found.alike[d] = r.of
+            together.add(d)
         plan = found.dims[d] = _unshared(d, r, held, unmapped)
         if plan.role == "workgroup":
             if base is not None:
@@ -506,6 +518,17 @@ def _cut_along(plan: DimPlan, base: DimPlan, factor: Fraction) -> None:
                 whole_tiles(plan.dim, base.dim),
             )
     plan.role, plan.tile, plan.wave, plan.axis = base.role, int(tile), int(wave), None
+
+
+def _share_alike(plan: DimPlan, base: DimPlan) -> None:
+    """Spread a workgroup's share of a tile over the waves that the tile is spread over."""
+    if plan.tile % base.waves:
+        raise ConstraintError(
+            f"{base.waves} waves that share the {base.tile} elements of a tile of {base.dim} cannot share the "
+            f"{plan.tile} that each of the cluster's workgroups has of it",
+            base.loc, f"larger tiles of {base.dim}, or fewer parts",
+        )  # fmt: skip
+    plan.wave, plan.shared = plan.tile // base.waves, base.tile
 
 
 def _in_one_wave(graph: Graph) -> tuple[set[Any], dict[Any, bool]]:

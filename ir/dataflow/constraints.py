@@ -150,6 +150,14 @@ class TurnConstraint(TilingConstraint):
     axis: int = 0
 
 
+@dataclass(frozen=True)
+class ShareConstraint(TilingConstraint):
+    """`dim` stands for the grid dimension `of`: it counts the same elements, of whose tile each of several workgroups
+    has a share of `tile` (`joined_parts`). Its one trip is a loop's, over which waves are spread as along `of`."""
+
+    of: Any = None
+
+
 @with_options(_MACHINE)
 @dataclass(frozen=True)
 class HardwareConstraint:
@@ -298,6 +306,8 @@ class ResolvedDim:
     loc: Loc | None = field(default=None, compare=False, repr=False, kw_only=True)
     turns: int | None = None
     """The axis of the grid that the loop's tiles would lie along, if workgroups did not take them in turn."""
+    of: Any = None
+    """The dimension of whose tile this one counts a workgroup's share."""
 
     @property
     def tile(self) -> int | Dynamic:
@@ -423,6 +433,7 @@ def resolve_constraints(
             found[t.dim] = ResolvedDim(
                 t.dim, _extent(t.dim, values, t.loc), loop=loop, wave=wave, vector=vectors.get(t.dim), loc=t.loc,
                 turns=t.axis if isinstance(t, TurnConstraint) else None,
+                of=t.of if isinstance(t, ShareConstraint) else None,
             )  # fmt: skip
     for argument in getattr(graph, "arguments", ()):
         for dim in argument.dims:

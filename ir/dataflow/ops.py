@@ -539,6 +539,10 @@ def _permute(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     return ValueType(tuple(attrs["dims"]), types[0].dtype)
 
 
+def _join_parts(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    return ValueType(tuple(attrs["share"] if d == attrs["dim"] else d for d in types[0].dims), types[0].dtype)
+
+
 def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     """Extents are compared where they are known: by the evaluator and by the compiler. Between the dimensions that lead
     and those that trail on both sides, a name that both have would stand for other elements than before: an operand
@@ -900,6 +904,9 @@ _add("random", "random(seed, *dims, offset=0, dtype=f32)", "any", _random,
      "Philox 4x32-10 keyed by the seed, counted by the element's own index: uniform in [0, 1), or bits.")  # fmt: skip
 _add("fence", "fence()", "any", lambda types, attrs, scope: None,
      "Orders the workgroup's memory accesses before and after, as other workgroups see them.", effect=True)  # fmt: skip
+_add("join_parts", "the sums of all parts of a loop", "any", _join_parts,
+     "The sums that all workgroups of a cluster have, added in their order: of each workgroup's share along `dim`.",
+     effect=True, public=False)  # fmt: skip
 _add("device_print", "device_print(text, *values)", "any", _print, "Prints values while the kernel runs.", effect=True)
 _add("device_assert", "device_assert(condition, message)", "any", _assert,
      "Raises after the kernel where the condition did not hold.", effect=True)  # fmt: skip

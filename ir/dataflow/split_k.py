@@ -17,7 +17,7 @@ Nobody waits for another, so nothing need run at the same time; parts are added 
 same whoever comes last. `_sums` and `_tickets` are arguments that the launch brings (`Argument.hidden`); tickets are 0
 before a launch and after it. A part may have no trip: its sums are zeros.
 
-Behind `wd.exit_if` all of this stands under its condition: all parts of a tile decide alike (`_exits`), so that a tile
+Behind `wd.exit_if` all of this stands under its condition: all parts of a tile decide alike (`exits`), so that a tile
 whose parts leave has no ticket taken.
 
 What may be cut (`sums_of`): each carried value enters its next value as an addend only (mma's accumulator, `+`, the
@@ -90,15 +90,15 @@ def loop_to_cut(graph: Graph) -> Node:
     if not loops:
         inside = next((n for n in graph.loops() if n.attrs["body"].carries), None)
         if inside is not None:
-            raise _refusal(
+            raise refusal(
                 f"the loop over {inside.attrs['body'].dim} stands inside of a loop or a condition", inside,
                 "cut loops that stand in the kernel's own body; split_k also cuts those behind wd.exit_if",
             )  # fmt: skip
-        raise _refusal("the kernel has no loop that carries a sum", graph, LEGAL)
+        raise refusal("the kernel has no loop that carries a sum", graph, LEGAL)
     with_products = [n for n in loops if any(x.op in PRODUCTS for x in region_nodes(n.attrs["body"]))]
     loop = with_products[0] if len(with_products) == 1 else loops[0] if len(loops) == 1 else None
     if loop is None:
-        raise _refusal(
+        raise refusal(
             f"the kernel has {len(with_products) or len(loops)} loops that could be cut", (with_products or loops)[1],
             "cut kernels with one loop, or one that has products",
         )  # fmt: skip
@@ -108,7 +108,7 @@ def loop_to_cut(graph: Graph) -> Node:
             break
         effect = next((x for x in _with_inside(n) if _stores(x)), None)
         if effect is not None:
-            raise _refusal(
+            raise refusal(
                 f"{_what(effect)} before the loop over {loop.attrs['body'].dim}, where every part would do it", effect,
                 "store after the loop",
             )  # fmt: skip
@@ -120,7 +120,7 @@ def sums_of(loop: Node) -> None:
     body: Region = loop.attrs["body"]
     for n in region_nodes(body):
         if _stores(n):
-            raise _refusal(
+            raise refusal(
                 f"{_what(n)} inside the loop over {body.dim}", n, "store after the loop",
             )  # fmt: skip
     found = _walk(body, {c.id: c for c in body.carries}, body.dim)
@@ -173,7 +173,7 @@ def _handed_on(body: Region, values: Sequence[Node], found: Mapping[int, Node], 
     for carry, value in zip(body.carries, values):
         if found.get(value.id) is not carry:
             where = value if value in body.nodes else loop
-            raise _refusal(
+            raise refusal(
                 f"the loop over {body.dim} carries `{carry.attrs['name']}`, and each trip replaces it instead of "
                 "adding to it", where, LEGAL,
             )  # fmt: skip
@@ -181,13 +181,13 @@ def _handed_on(body: Region, values: Sequence[Node], found: Mapping[int, Node], 
 
 def _not_a_sum(carry: Node, user: Node, dim: Any) -> ConstraintError:
     what = "a condition or an inner loop" if user.op in REGIONS else user.op
-    return _refusal(
+    return refusal(
         f"the loop over {dim} carries `{carry.attrs['name']}`, which enters {what}: what parts of the loop have done "
         "of that cannot be put together", user, LEGAL,
     )  # fmt: skip
 
 
-def _refusal(why: str, at: Node | Graph, hint: str) -> ConstraintError:
+def refusal(why: str, at: Node | Graph, hint: str) -> ConstraintError:
     return ConstraintError(why, at.loc, hint)
 
 
@@ -265,13 +265,14 @@ def split(
     """The graph with its loop cut in `parts`. `keeps`: of two parts the last workgroup adds the other's sums to its
     own, which it still has. `cluster`: workgroups of a cluster along the grid's axes, where the user asks for some.
     Raises ConstraintError where that would change what it means."""
-    exits = _exits(graph)
-    inside = replace(graph, region=exits[-1].attrs["body"]) if exits else graph
+    leaving = exits(graph)
+    inside = replace(graph, region=leaving[-1].attrs["body"]) if leaving else graph
     loop = loop_to_cut(inside)
-    found = _Cut(inside, dims, cuts(graph, dims), loop, parts, keeps, cluster).made()
-    if exits:
+    found = Cut(inside, dims, cuts(graph, dims), loop, parts, keeps, cluster).made()
+    if leaving:
         region = found.graph.region
-        for around, n in zip([graph.region, *(x.attrs["body"] for x in exits)][len(exits) - 1 :: -1], exits[::-1]):
+        around_each = [graph.region, *(x.attrs["body"] for x in leaving)]
+        for around, n in zip(around_each[len(leaving) - 1 :: -1], leaving[::-1]):
             leaves = Node(n.id, n.op, n.inputs, {**n.attrs, "body": region}, n.type, n.loc)
             region = Region(None, [*around.nodes[:-1], leaves], [], (), around.loc)
         found = replace(found, graph=replace(found.graph, region=region, traced=graph))
@@ -279,7 +280,7 @@ def split(
     return found
 
 
-def _exits(graph: Graph) -> list[Node]:
+def exits(graph: Graph) -> list[Node]:
     """The conditions around everything that follows, outermost first, as `wd.exit_if` leaves them. All parts of a tile
     must decide alike, or a ticket would miss some: raises ConstraintError where a condition could tell them apart, or
     where something in front of one would happen once per part."""
@@ -296,16 +297,16 @@ def _exits(graph: Graph) -> list[Node]:
         for n in region.nodes[:-1]:
             for x in _with_inside(n):
                 if ROWS[x.op].effect and x.op not in REGIONS:
-                    raise _refusal(f"{_what(x)} before wd.exit_if, where every part would do it", x, "move it behind")
+                    raise refusal(f"{_what(x)} before wd.exit_if, where every part would do it", x, "move it behind")
                 if x.attrs.get("memory") in written:
-                    raise _refusal(
+                    raise refusal(
                         f"{x.attrs['memory']} is read before wd.exit_if and written by the kernel: parts of one tile "
                         "could decide otherwise", x, "decide by what the kernel does not write",
                     )  # fmt: skip
     return found
 
 
-class _Cut(Edit):
+class Cut(Edit):
     """One graph being rewritten. Nodes that stay as they are belong to both graphs."""
 
     def __init__(
@@ -545,4 +546,19 @@ def _with(n: Node, made: dict[int, Node]) -> Node:
     return new
 
 
-__all__ = ["ADDENDS", "SUMS", "TICKETS", "Split", "cuts", "grid_tiles", "loop_to_cut", "split", "sums_of"]
+__all__ = [
+    "ADDENDS",
+    "SAID",
+    "SUMS",
+    "TICKETS",
+    "Cut",
+    "Split",
+    "cuts",
+    "divided",
+    "exits",
+    "grid_tiles",
+    "loop_to_cut",
+    "refusal",
+    "split",
+    "sums_of",
+]

@@ -18,6 +18,7 @@ from dataclasses import field
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
+from wavedsl.ir.dataflow.constraints import ShareConstraint
 from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.ops import ROWS
@@ -60,6 +61,7 @@ def placement(graph: Graph, n: Node) -> Placement | None:
     argument = graph.argument(n.attrs["memory"])
     index_dims = set(graph.index_dims)
     values = [d for d in mapping.dims if d not in index_dims]
+    shares = {c.dim: c.of for c in graph.constraints if isinstance(c, ShareConstraint)}
     own: list[Any] = []
     for place, (dim, c) in enumerate(zip(argument.dims, mapping.coords)):
         last = place == len(argument.dims) - 1
@@ -72,6 +74,8 @@ def placement(graph: Graph, n: Node) -> Placement | None:
         elif c == dim and (dim in mapping.dims or dim in index_dims):
             own.append(dim)
             continue
+        elif shares.get(c) == dim:
+            moved = Moved(c)
         elif not any(c.has(d) for d in values):
             found.fixed[dim_name(dim)] = c
             continue

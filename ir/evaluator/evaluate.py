@@ -17,7 +17,7 @@ import numpy as np
 from wavedsl.ir.dataflow.constraints import WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.ops import ROWS
-from wavedsl.ir.errors import EmulationError
+from wavedsl.ir.errors import CompileError, EmulationError
 from wavedsl.ir.evaluator import (
     evaluate_control,
     evaluate_memory,
@@ -59,6 +59,12 @@ def evaluate(graph: Graph, arguments: Mapping[str, Any], values: Mapping[Any, An
 @meaning("fence")
 def _fence(run: Run, node: Node) -> None:
     return None
+
+
+@meaning("join_parts")
+def _join_parts(run: Run, node: Node) -> None:
+    """What workgroups tell each other has no meaning for one of them: graphs are evaluated as they were traced."""
+    raise CompileError("join_parts: evaluate the graph that was traced", node.loc)
 
 
 @meaning("device_print")

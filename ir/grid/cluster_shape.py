@@ -32,6 +32,9 @@ class ClusterShape:
     """`sizes`: workgroups along each of the first two grid axes."""
 
     sizes: tuple[int, int] = (1, 1)
+    joined: bool = False
+    """Whether the first axis counts the parts of a tile, which the cluster adds, and the second tiles along the first
+    grid axis (`joined_parts`)."""
 
     @property
     def count(self) -> int:
@@ -49,6 +52,10 @@ class ClusterShape:
 
     def describe(self) -> str:
         """A few words for reports."""
+        if self.joined:
+            parts, tiles = self.sizes
+            of = "a tile" if tiles == 1 else f"each of {tiles} tiles side by side along the first grid axis"
+            return f"the {parts} parts of {of}, added in shared memory"
         if len(self.long) > 1:
             return f"{self.sizes[0]} x {self.sizes[1]} workgroups along the first two grid axes"
         return f"{self.count} workgroups along the {('first', 'second')[max(self.long, default=0)]} grid axis"

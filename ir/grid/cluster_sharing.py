@@ -15,7 +15,7 @@ from typing import Any
 
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.tile_dims import number_dims, tile_dims
-from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Node, loop_bounds, region_nodes
+from wavedsl.ir.dataflow.graph import PART, PRODUCTS, Graph, Node, loop_bounds, region_nodes
 from wavedsl.ir.grid.cluster_shape import ClusterShape
 from wavedsl.ir.grid.turns import MEMBERS
 from wavedsl.ir.symbols import dim_name
@@ -29,16 +29,26 @@ def has_members(partition: Partition) -> bool:
     return any(dim_name(d) in MEMBERS for d in partition.dims)
 
 
+def parts_together(partition: Partition) -> bool:
+    """Whether the parts of a tile are a cluster (`joined_parts`): the first axis of its shape is theirs, the second
+    that of the tiles along the first grid axis."""
+    return any(dim_name(d) == PART and plan.axis == 0 for d, plan in partition.dims.items())
+
+
 def along(partition: Partition, axis: int) -> set[str]:
     """Dimensions in which a cluster's workgroups along an axis may differ."""
     if has_members(partition):
         return {MEMBERS[axis]}
+    if parts_together(partition):
+        return {PART} if axis == 0 else {str(d) for d in partition.grid_axes()[0]} - {PART}
     return {str(d) for d in partition.grid_axes()[axis]}
 
 
 def blocks(graph: Graph, partition: Partition, shape: ClusterShape, axis: int) -> dict[str, int]:
     """Dimensions of which a cluster's workgroups along an axis have places side by side, the first a multiple of so
     many: the axis' fastest, where it is an index dimension and no cluster goes past its end into the next dimension."""
+    if parts_together(partition):
+        return {}
     dims = [d for d in partition.grid_axes()[axis] if partition.dims[d].trips != 1]
     size = shape.sizes[axis] if axis < len(shape.sizes) else 1
     if size == 1 or not dims or dims[0] not in graph.index_dims:
@@ -57,6 +67,8 @@ def loop_apart(graph: Graph, partition: Partition, shape: ClusterShape) -> tuple
             continue
         for axis in shape.long:
             own = along(partition, axis)
+            if own == {PART}:
+                continue  # parts share no tiles: nobody waits for another's slots
             if not own.isdisjoint(_dims(graph, bounds, own, blocks(graph, partition, shape, axis))):
                 return n, axis
     return None
@@ -99,4 +111,4 @@ def _dims(graph: Graph, numbers: Iterable[Node], every: set[str], in_blocks: Map
     return found
 
 
-__all__ = ["AXES", "depends", "has_members", "loop_apart", "shared_along"]
+__all__ = ["AXES", "depends", "has_members", "loop_apart", "parts_together", "shared_along"]

@@ -66,6 +66,9 @@ def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product
         parts, why = _predicted(graph, dims, target, product, choices)
     else:
         parts, why = asked, "as asked for"
+    along_parts = (*(choices.cluster or ()), 1, 1, 1)[2]
+    if along_parts > 1:
+        return _joined(graph, dims, target, along_parts, choices)
     if parts == 1:
         return whole(graph, dims, why)
     try:
@@ -77,6 +80,26 @@ def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product
             error.message = f"Schedule(split_k={asked}): {error.message}"
         raise
     return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"split_k: {parts} ({why})")))
+
+
+def _joined(graph: Graph, dims: Mapping[Any, Any], target: Target, parts: int, choices: Choices) -> Split:
+    """The graph with its loop cut in the parts of a cluster, which the third extent of what is asked for counts."""
+    from wavedsl.ir.dataflow.joined_parts import joined
+
+    asked = f"Schedule(cluster={tuple(choices.cluster or ())}"
+    if choices.split != parts:
+        given = "" if choices.split is None else f", split_k={choices.split}"
+        raise ConstraintError(
+            f"{asked}{given}): the third extent of a cluster counts the parts of split_k, which its workgroups add",
+            graph.loc, f"split_k={parts}; or a cluster along the first two grid axes",
+        )  # fmt: skip
+    try:
+        found = joined(graph, dims, parts)
+    except ConstraintError as error:
+        error.message = f"{asked}, split_k={parts}): {error.message}"
+        raise
+    note = f"split_k: {parts} (as asked for), joined in clusters"
+    return replace(found, graph=replace(found.graph, notes=(*graph.notes, note)))
 
 
 def _streamed(graph: Graph, dims: Mapping[Any, Any], product: Product, choices: Choices) -> Split:

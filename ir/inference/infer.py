@@ -179,6 +179,8 @@ def _infer(
                 break
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
             found = _as_parts_were_stored(members[c], widest[c], chosen, classes, graph, target)
+            if found is None and any(n.op == "join_parts" for n in members[c]):
+                found = _fewest_elements(members[c], widest[c], graph, partition, target)
             chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
@@ -189,6 +191,15 @@ def _infer(
             out.layouts[n.id] = scalar if not n.dims or got is None else got
     _edge_demands(out, order)
     return out
+
+
+def _fewest_elements(
+    members: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target
+) -> Layout:  # fmt: skip
+    """The layout of sums that a cluster adds (`join_parts`): without padding, for no lane should add what nobody
+    stored, unless that leaves so many lanes replicas that the others have more."""
+    padded = [coalesced_for(members, widest, graph, partition, target, exact) for exact in (True, False)]
+    return min(padded, key=lambda layout: layout.elements_per_lane)
 
 
 def _as_parts_were_stored(

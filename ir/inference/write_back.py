@@ -126,7 +126,7 @@ def fenced(graph: Graph, writes: Collection[int]) -> Graph:
 def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
     """Whether waves are spread over a dimension that the elements written do not have."""
     dims = view_dims(graph, write) if is_tile(graph, write) else write.inputs[0].dims
-    own = {partition.derived[d][0] if d in partition.derived else d for d in dims}
+    own = {partition.derived[d][0] if d in partition.derived else partition.alike.get(d, d) for d in dims}
     return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
 
 

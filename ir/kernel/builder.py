@@ -269,6 +269,14 @@ class Builder(Values):
         attrs = {"bytes": bytes, "imm": imm, "atom": atom, "buffer": buffer, "slot": slot}
         return self._effect("load.shared", (addr,), attrs, type or vector(max(bytes // 4, 1))).results[0]
 
+    def load_peer(self, addr: Operand, cta: Operand, *, bytes: int = 4, imm: int = 0, buffer: str = "") -> Value:
+        """Load `bytes` per lane from the shared memory of another workgroup of the cluster."""
+        addr = self._i32(addr)
+        if imm == 0:
+            addr, imm = self._shared(addr)
+        attrs = {"bytes": bytes, "imm": imm, "buffer": buffer}
+        return self._effect("load.peer", (addr, self._i32(cta)), attrs, vector(max(bytes // 4, 1))).results[0]
+
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
         buffer: str = "", slot: int = -1, atom: str = "", high: bool = False,
@@ -362,9 +370,10 @@ class Builder(Values):
     def cluster_rank(self) -> Value:
         return self._pure("cluster.rank", (), I32)
 
-    def cluster_barrier(self, *, initial: bool = False) -> Op:
-        """All threads of the cluster meet. `initial`: only barriers that were made and published need be known then."""
-        return self._effect("cluster.barrier", (), {"initial": initial})
+    def cluster_barrier(self, *, initial: bool = False, half: str | None = None) -> Op:
+        """All threads of the cluster meet. `initial`: only barriers that were made and published need be known then.
+        `half`: `arrive` only tells the others, `wait` waits for them."""
+        return self._effect("cluster.barrier", (), {"initial": initial, **({"half": half} if half else {})})
 
     def copy_bulk(
         self, map: Value, saddr: Operand, bar: Operand, at: Sequence[Operand], *, buffer: str = "", to: Operand = 0,

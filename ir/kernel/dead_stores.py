@@ -67,7 +67,7 @@ def span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
     if op.name == "copy.async":
         address, imm = op.args[-1], op.attrs["simm"]
         size *= LANES if op.attrs.get("linear") else 1
-    elif op.name not in ("load.shared", "store.shared"):
+    elif op.name not in ("load.shared", "store.shared", "load.peer"):
         return (low, high) if place is not None else None
     elif op.attrs.get("atom", "vector") != "vector":
         size = max(size, ROW)

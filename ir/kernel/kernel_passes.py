@@ -203,7 +203,8 @@ def copy_op(b: Builder, op: Op, env: dict[Value, Value], hook: Hook | None = Non
             attrs = dict(attrs)
             for at, key in places:
                 most = linear_reach(args[5], attrs["simm"]) if attrs.get("linear") and key == "imm" else None
-                args[at], attrs[key] = _immediate(b, args[at], attrs[key], key == "simm" or "shared" in op.name, most)
+                shared = key == "simm" or op.name in _OF_SHARED
+                args[at], attrs[key] = _immediate(b, args[at], attrs[key], shared, most)
         out = b.emit(op.name, args, attrs, t)
         outs = (out,) if op.results else ()
     for old, new in zip(op.results, outs):
@@ -220,8 +221,13 @@ _ADDRESSES = {
     "copy.async": ((5, "simm"), (1, "imm"), (2, "imm")),
     "load.shared": ((0, "imm"),),
     "store.shared": ((0, "imm"),),
+    "load.peer": ((0, "imm"),),
 }
 """Operands of memory ops that are addresses, and the immediate that is added to each."""
+
+
+_OF_SHARED = frozenset(("load.shared", "store.shared", "load.peer"))
+"""Those whose immediate counts for an address of shared memory."""
 
 
 def _immediate(

@@ -291,7 +291,7 @@ class Check:
                         self.find("target", op, f"imm={attrs['imm']} leaves the shared address a negative base")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
-            elif op.name in ("load.shared", "store.shared"):
+            elif op.name in ("load.shared", "store.shared", "load.peer"):
                 self.immediate(op, "imm", t.shared_imm)
                 if op.name == "load.shared" and attrs["atom"] not in loads:
                     self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
@@ -316,10 +316,12 @@ def describe(op: Op) -> str:
 
 
 _LIMITED = frozenset(
-    "load.global store.global atomic.global copy.async load.shared store.shared swap_lanes mma mma.scaled"
+    "load.global store.global atomic.global copy.async load.shared store.shared load.peer swap_lanes mma mma.scaled"
     " matrix.start".split()
 )
 """Ops that `target_limits` has rules for."""
 
-VARYING = frozenset(("wave", "tid", "load.global", "load.far", "load.shared", "atomic.global", "atomic.far"))
+VARYING = frozenset(
+    "wave tid load.global load.far load.shared load.peer atomic.global atomic.far".split()
+)
 """Ops whose results may differ between waves whatever their operands."""

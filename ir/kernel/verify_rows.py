@@ -126,7 +126,8 @@ def _select(op: Op) -> str:
 RULES = {
     "atomic.global": _atomic, "atomic.far": _atomic,
     "load.far": _load, "store.far": _store,
-    "load.global": _load, "load.shared": _load_shared, "store.global": _store, "store.shared": _store, "mma": _mma,
+    "load.global": _load, "load.shared": _load_shared, "load.peer": _load_shared,
+    "store.global": _store, "store.shared": _store, "mma": _mma,
     "mma.scaled": _mma,
     "matrix.start": _mma_async,
     "vec": _vec, "slice": _slice, "bitcast": _bitcast, "pack": _pack, "unpack": _unpack, "cmp": _cmp, "fcmp": _fcmp,

@@ -44,6 +44,8 @@ SCRATCH = "scratch"
 """Name of the shared buffer for conversions and reductions across waves."""
 OVER_TILES = "scratch over tiles"
 """Name of that for reductions where it lies in the place of tiles that are done with (`over_tiles`)."""
+PARTS_OVER_TILES = "parts over tiles"
+"""Name of that for sums that a cluster's workgroups add (`join_parts`), in the place of tiles that are done with."""
 
 SUMMED_WORDS = 16
 """Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""

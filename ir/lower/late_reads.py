@@ -48,11 +48,23 @@ def is_late(low: Lowering, n: Node) -> bool:
     Otherwise it is better loaded with the row, for nobody waits for it then."""
     if not _can_be_late(low, n):
         return False
+    joins = [x for x in low.region_of(n).nodes if x.op == "join_parts"]
+    if joins:
+        return not _beside_sums(low, n, joins)
     if not low.row_registers:
         return True
     others = [x for x in low.graph.region.nodes if x.op == "read" and _can_be_late(low, x)]
     words = sum(register_count(low.layout(x), x.dtype) for x in others)
     return _resident(low, words) < _resident(low, LEAST)
+
+
+def _beside_sums(low: Lowering, n: Node, joins: Sequence[Node]) -> bool:
+    """Whether what is read for a share of a tile has room beside the sums of all of it, which a cluster is about to
+    add: then it is loaded before the cluster meets, and nobody waits for it."""
+    sums = sum(register_count(low.layout(x.inputs[0]), x.dtype) for x in joins)
+    reads = [x for x in low.region_of(n).nodes if x.op == "read" and _can_be_late(low, x)]
+    words = sum(register_count(low.layout(x), x.dtype) for x in reads)
+    return sums + words + FREE <= register_room(low)
 
 
 def _resident(low: Lowering, words: int) -> int:
@@ -79,7 +91,7 @@ def _can_be_late(low: Lowering, n: Node) -> bool:
         return False
     before = set() if region is low.graph.region else {x.id for x in region.nodes[: region.nodes.index(n)]}
     for x in region_nodes(region):
-        if x.op == "fence" and x.id in before:
+        if x.op in ("fence", "join_parts") and x.id in before:
             continue
         if ROWS[x.op].effect and x.op not in ("write", "iterate"):
             return False

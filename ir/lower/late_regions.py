@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wavedsl.ir.dataflow.constraints import TurnConstraint
+from wavedsl.ir.dataflow.constraints import ShareConstraint, TurnConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Region, ValueType, region_nodes
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.layouts.fragment import register_count
@@ -76,7 +76,7 @@ def late_regions(graph: Graph) -> set[int]:
     """Regions, by `id`, whose values may be computed where they are used: the outermost one where all inside it are
     loops, and loops that place a workgroup's tile; else branches without products, and what is inside them. A loop
     that ends by itself and all in it is none."""
-    turns = {c.dim for c in graph.constraints if isinstance(c, TurnConstraint)}
+    turns = {c.dim for c in graph.constraints if isinstance(c, TurnConstraint | ShareConstraint)}
     plain = all(n.op not in REGIONS or n.op == "iterate" for n in graph.all_nodes())
     found = {id(graph.region)} if plain else set()
 

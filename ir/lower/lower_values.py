@@ -45,6 +45,7 @@ LOWERED_IN: dict[str, str] = {
     op: file
     for file, ops in {
         "lower_atomic": ATOMIC_VALUES,
+        "join_parts": ("join_parts",),
         "lower_log": ("device_print", "device_assert", "fence"),
         "lower_pick": ("extract", "shuffle", "repeat_interleave"),
         "lower_random": ("random",),

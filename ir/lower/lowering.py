@@ -89,6 +89,8 @@ class Lowering:
         self.plans: Mapping[str, DimPlan] = {dim_name(d): p for d, p in partition.dims.items()}
         self.followed = {dim_name(d): (str(base), factor) for d, (base, factor) in partition.derived.items()}
         """Dimensions that are cut where another one is: name → (that one, elements per element of it)."""
+        self.alike = {dim_name(d): dim_name(base) for d, base in partition.alike.items()}
+        """Dimensions that count a workgroup's share of another one's tile, and that one: same extent, same waves."""
         self.notes = Notes(graph=graph.notes)
         self.shared_top = 0
         self.scratch = 0
@@ -137,6 +139,8 @@ class Lowering:
         """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
         self.made: dict[int, Any] = {}
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
+        self.parts_places: dict[int, Any] = {}
+        """Where sums that a cluster's workgroups add lie in shared memory: node id → `join_parts.PartsPlace`."""
         self.fetched: frozenset[int] = frozenset()
         """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.spared: frozenset[int] = frozenset()
@@ -192,7 +196,7 @@ class Lowering:
         plan = self.plans[dim]
         if plan.extent is not None:
             return plan.extent
-        index = self.dynamic[f"extent {dim}"]
+        index = self.dynamic[f"extent {self.alike.get(dim, dim)}"]
         return self.b.param(index, I32, lo=0)
 
     def position(self, dims: Sequence[str], base: Mapping[str, Any] | None = None) -> Position:
@@ -204,12 +208,12 @@ class Lowering:
 
     def cut_along(self, dims: Iterable[str]) -> set[str]:
         """The dimensions whose cuts tell where elements along `dims` are: of one such as `K / 32`, K."""
-        return {self.followed[d][0] if d in self.followed else d for d in dims}
+        return {self.followed[d][0] if d in self.followed else self.alike.get(d, d) for d in dims}
 
     def digit(self, dim: str) -> Any:
         """This wave's share of a dimension: which one counts."""
         followed = self.followed.get(dim)
-        return self.wave_digit[dim if followed is None else followed[0]]
+        return self.wave_digit[self.alike.get(dim, dim) if followed is None else followed[0]]
 
     def _start(self, start: Mapping[str, Any], dim: str) -> Any:
         """The first coordinate of the current tile; of a dimension that follows another one, its part of that."""

@@ -25,6 +25,7 @@ from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.grid.cluster_shape import ALONE, ONE, Axes, ClusterShape
 from wavedsl.ir.kernel.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.layouts.matrix_tile import ALIGN, BOX
+from wavedsl.ir.lower.exchange import PARTS_OVER_TILES
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.prefetch import distance
 from wavedsl.ir.lower.tile_ends import PAIR, Origin, may_straddle
@@ -143,6 +144,7 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.ring_of[n.id] = ring
         names = ", ".join(low.buffer_names[n.id] + " (multicast)" * bool(ring.axes(n)) for n in ring.members)
         low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {ring.bytes} bytes")
+    _reserve_parts(low, rings)
     for ring in rings:
         low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
         ring.bars = low.shared_top
@@ -151,6 +153,20 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             ring.own = low.shared_top
             low.shared_top += BARRIER_BYTES
         low.kernel.shared_names[f"barriers {ring.name}"] = (ring.bars, low.shared_top - ring.bars)
+
+
+def _reserve_parts(low: Lowering, rings: Sequence[Ring]) -> None:
+    """A place for sums that a cluster's workgroups add: where tiles are that nobody wants behind the loop, and beyond
+    them where these take less."""
+    if not low.strategy.shape.joined:
+        return
+    from wavedsl.ir.lower.join_parts import plan_places  # what few kernels need
+
+    first = min((low.staged[n.id].offset for ring in rings for n in ring.members), default=low.shared_top)
+    end = plan_places(low, first)
+    if end > first:
+        low.kernel.shared_names[PARTS_OVER_TILES] = (first, end - first)
+        low.shared_top = max(low.shared_top, end)
 
 
 def initialise(low: Lowering, rings: Sequence[Ring]) -> None:

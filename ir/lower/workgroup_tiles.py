@@ -13,7 +13,7 @@ from typing import Any
 
 from wavedsl.ir.addresses.access import scaled
 from wavedsl.ir.grid import uneven_tiles
-from wavedsl.ir.grid.cluster_sharing import has_members
+from wavedsl.ir.grid.cluster_sharing import has_members, parts_together
 from wavedsl.ir.grid.die_order import Numbering, Operand, choose_numbering, dealt
 from wavedsl.ir.grid.tile_order import TileOrder, count_tiles, tile_numbers
 from wavedsl.ir.inference.matrix_count import instructions
@@ -36,7 +36,7 @@ def tile_counts(low: Lowering) -> list[Any]:
 
 def _numbering(low: Lowering) -> Numbering | None:
     """In which order workgroups take tiles, where each takes one; those of a cluster must stay side by side."""
-    if has_members(low.partition):
+    if has_members(low.partition) or parts_together(low.partition):
         return None
     axes = [{dim_name(d) for d in axis} for axis in low.partition.grid_axes()]
     counts = [
@@ -96,7 +96,7 @@ def set_coordinates(low: Lowering, numbers: Sequence[Any] | None = None) -> None
             low.base[dim_name(d)] = b.mul(digit, plan.tile)
     wave: Any = b.wave() if p.waves > 1 else 0
     for d in p.dims:
-        if d in p.derived:
+        if d in p.derived or d in p.alike:
             continue
         divisor, modulus = p.wave_radix(d)
         if modulus == 1 or isinstance(wave, int):

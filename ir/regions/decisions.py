@@ -18,7 +18,7 @@ from wavedsl.ir.dataflow.graph import Node, node_text, region_nodes
 from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.kernel.kernel_ir import Kernel
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.lower.exchange import OVER_TILES
+from wavedsl.ir.lower.exchange import OVER_TILES, PARTS_OVER_TILES
 from wavedsl.ir.lower.in_place import order_problem
 from wavedsl.ir.lower.late_reads import is_late
 from wavedsl.ir.lower.lowering import Lowering
@@ -38,6 +38,10 @@ class Atom:
     line: str
     ops: tuple[str, ...]
     text: str
+
+
+OVER = (OVER_TILES, PARTS_OVER_TILES)
+"""Buffers that lie in the place of tiles that are done with."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ def _atom(low: Lowering, n: Node) -> tuple[tuple[str, ...], str] | None:
     if n.op.startswith("atomic_") and n.id in low.outlets:
         span = low.outlets[n.id].tile.span
         return ("store.shared", "copy.bulk.store"), f"bulk reductions of {span}-byte rows"
+    if n.op == "join_parts":
+        return ("store.shared", "load.peer"), f"added in {low.strategy.shape.sizes[0]} parts, each from its workgroup"
     if n.id in low.made:
         made = low.made[n.id]
         return ("store.shared",), f"stored to {made.name} in {made.loads.bytes} bytes per lane, for products to read"
@@ -230,11 +236,11 @@ def problems(found: Decisions, kernel: Kernel) -> list[str]:
     out += [f"nothing of the kernel is {op}" for op in sorted(said - set(ops)) if op in ("matrix.start", *ASYNC_COPIES)]
     end = 0
     for b in found.buffers:
-        if (b.offset < end and b.name != OVER_TILES) or b.offset + b.bytes > found.needs.shared_bytes:
+        if (b.offset < end and b.name not in OVER) or b.offset + b.bytes > found.needs.shared_bytes:
             out.append(f"buffer {b.name} overlaps another or exceeds the {found.needs.shared_bytes} bytes")
         if b.bytes % b.slots:
             out.append(f"buffer {b.name} of {b.bytes} bytes has no {b.slots} equal slots")
-        end = end if b.name == OVER_TILES else b.offset + b.bytes
+        end = end if b.name in OVER else b.offset + b.bytes
     missing = used - {b.name for b in found.buffers}
     out += [f"buffer {name} has no assignment" for name in sorted(missing)]
     if kernel.shared_bytes != found.needs.shared_bytes:

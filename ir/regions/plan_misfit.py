@@ -22,6 +22,7 @@ from wavedsl.ir.dataflow.graph import Graph, Node, Region
 from wavedsl.ir.dataflow.views import is_tile, view_dims
 from wavedsl.ir.errors import WaveError
 from wavedsl.ir.grid.cluster_shape import ClusterShape
+from wavedsl.ir.grid.cluster_sharing import parts_together
 from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.layouts.shared_search import too_large
@@ -89,7 +90,7 @@ def _of_warpgroups(plan: Plan, choices: Choices) -> str:
     if crowded and choices.specialize:
         return refusal(choices, "specialize", crowded)
     x, y, z = (*(choices.cluster or ()), 1, 1, 1)[:3]
-    shape = ClusterShape((x, y) if z == 1 else (1, 1))
+    shape = ClusterShape((x, y) if z == 1 else (z, x) if parts_together(plan.partition) else (1, 1))
     if shape.count > 1 and (why := unshared(choices) or cluster_misfit(plan.graph, plan.partition, shape)):
         return refusal(choices, "cluster", why)
     waves = plan.partition.waves

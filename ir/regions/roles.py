@@ -50,6 +50,11 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             release(low)
             b.one_thread = False
             one.yield_()
+        for _ in low.parts_places:
+            b.cluster_barrier()
+            low.note("meet the cluster, which adds its sums")
+        if low.parts_places:
+            b.cluster_barrier(half="arrive")
         role.yield_()
     low.role = "computing warpgroups"
     for ring in rings:
@@ -66,7 +71,9 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         b.role_barrier = {}
         role.yield_()
     if low.kernel.cluster > 1:
-        b.cluster_barrier()  # shared memory that others still write to or arrive in must live until they are done
+        # Shared memory that others still read, write to or arrive in must live until they are done. Those who add sums
+        # have said so when they had read all parts.
+        b.cluster_barrier(half="wait" if low.parts_places else None)
 
 
 def begin(low: Lowering) -> None:

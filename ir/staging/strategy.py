@@ -15,13 +15,13 @@ from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.tile_dims import simple
-from wavedsl.ir.dataflow.graph import Graph, Node, ValueType, loop_bounds, region_nodes
+from wavedsl.ir.dataflow.graph import PART, Graph, Node, ValueType, loop_bounds, region_nodes
 from wavedsl.ir.dataflow.views import is_tile, placement
 from wavedsl.ir.dtypes import tf32
 from wavedsl.ir.errors import CompileError, ConstraintError, NotHandedOut
 from wavedsl.ir.grid import cluster_sharing
 from wavedsl.ir.grid.cluster_shape import ONE, ClusterShape
-from wavedsl.ir.grid.cluster_sharing import AXES, has_members, loop_apart
+from wavedsl.ir.grid.cluster_sharing import AXES, has_members, loop_apart, parts_together
 from wavedsl.ir.grid.tile_order import TileOrder, best_group
 from wavedsl.ir.grid.uneven_tiles import Work, uneven
 from wavedsl.ir.inference.mma_tiles import MOST_REGISTERS, PRODUCER_REGISTERS, REGISTER_FILE, REGISTER_STEP
@@ -34,7 +34,7 @@ from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.staging.memory_depth import tile_bytes
 from wavedsl.ir.staging.plan_reads import contraction_fed, product_clocks, wants_shared
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
-from wavedsl.ir.symbols import AddressSpace
+from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
 
 STRIDE = 16
@@ -358,6 +358,12 @@ def cluster_misfit(graph: Graph, partition: Partition, shape: ClusterShape) -> s
         return f"the loop over {dim} has bounds that may differ between workgroups along the {AXES[axis]} grid axis"
     if has_members(partition):
         return ""  # tiles were handed to clusters
+    if parts_together(partition):
+        along, size = _tiles_beside_parts(partition), shape.sizes[1]
+        if size > 1 and (along is None or along % size):
+            count = "a number of tiles that the launch decides" if along is None else f"{along} tiles"
+            return f"the first grid axis has {count}, no multiple of {size}"
+        return ""
     for name, along, size in zip(("first", "second"), _counts(partition), shape.sizes):
         if along is not None and along % size:
             return f"the {name} grid axis has {along} tiles, no multiple of {size}"
@@ -368,6 +374,13 @@ def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
     """The cluster that is asked for. Raises ConstraintError for one along the third axis, and for one along the second
     where workgroups have one tile each: they are numbered along the first alone."""
     x, y, z = (*asked, 1, 1)[:3]
+    if parts_together(low.partition):
+        if y > 1:
+            raise ConstraintError(
+                f"Schedule(cluster={tuple(asked)}): a cluster of the parts of tiles lies along the first grid axis",
+                low.graph.loc, f"cluster=({x * y}, 1, {z}), with the grid axes exchanged where the tiles say so",
+            )  # fmt: skip
+        return ClusterShape((z, x), joined=True)
     if z > 1:
         raise ConstraintError(
             f"Schedule(cluster={tuple(asked)}): a cluster lies along the first two grid axes, along which its "
@@ -383,10 +396,20 @@ def _shape(low: Lowering, asked: Sequence[int]) -> ClusterShape:
     return ClusterShape((x, y))
 
 
+def _tiles_beside_parts(partition: Partition) -> int | None:
+    """Tiles along the first grid axis, where the parts of each lie along it as well; None where the launch decides."""
+    return _product([p.trips for p in partition.dims.values() if p.axis == 0 and dim_name(p.dim) != PART])
+
+
 def choose_order(low: Lowering, found: Strategy) -> None:
     """Whether workgroups take several tiles: where there are more than compute units, so that copies run on."""
     if has_members(low.partition):
         return  # turns are part of the graph
+    if parts_together(low.partition):
+        if low.choices.persistent:
+            why = "the parts of a tile meet where its operands were: a workgroup takes one tile"
+            raise ConstraintError(refusal(low.choices, "persistent", why), low.graph.loc, "leave persistent out")
+        return
     asked = low.choices.persistent
     counts = _counts(low.partition)
     total = _product(counts)

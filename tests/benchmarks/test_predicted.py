@@ -35,8 +35,10 @@ def test_rows_of_both_benchmarks(benchmark, tmp_path, capsys):
     assert [row["case"] for row in rows] == ["fp8"] + ["rms_norm"] * 3 + ["gemv"] * 2 + ["split_k"] * 2
     assert all(0 < row["of bound"] <= 1 and row["us"] >= row["bound us"] for row in rows)
     assert rows[0]["bound by"] == "compute" and rows[1]["bound by"] == "memory"
-    for row in rows[-2:]:  # two launches, and what lies between them
-        assert len(row["workgroups"]) == 2 and row["us"] > row["us by"]["replay"] + 1
+    deep, square = rows[-2:]
+    # Two launches, and what lies between them; one whose clusters add the parts.
+    assert len(deep["workgroups"]) == 2 and deep["us"] > deep["us by"]["replay"] + 1
+    assert square["workgroups"] == [128]
 
 
 def test_few_units_do_not_fill_memory(benchmark):

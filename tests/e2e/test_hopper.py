@@ -269,7 +269,7 @@ def test_clusters_along_the_second_axis(cluster: int, m: int, n: int) -> None:
 @pytest.mark.parametrize(
     ("schedule", "why", "hint"),
     [
-        ({"cluster": (1, 1, 2)}, "lies along the first two grid axes", "cluster=(2, 1, 1) or cluster=(1, 2, 1)"),
+        ({"cluster": (1, 1, 2)}, "the third extent of a cluster counts the parts of split_k", "split_k=2; or"),
         ({"cluster": (1, 2, 1), "persistent": False}, "take tiles in turn", "leave persistent out"),
         ({"cluster": (1, 3, 1)}, "the second grid axis has 4 tiles, no multiple of 3", "choose another tile"),
     ],

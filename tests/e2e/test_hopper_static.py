@@ -95,12 +95,26 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
     "bf16 128x128x64 in place, dealt": (
         BF16, tiles(128, 128, 64, 64, 128), {"epilogue": "in place", "schedule": DEALT},
     ),
+    "bf16 192x192x64 scales bias addend gelu, joined": (
+        BF16, tiles(192, 192, 64, 64, 192),
+        {"epilogue": "all", "schedule": wd.Schedule(split_k=2, cluster=(1, 1, 2))},
+    ),
+    "bf16 128x256x64 in place, joined, f32 out": (
+        BF16_F32, tiles(128, 256, 64, 64, 256),
+        {"epilogue": "in place", "schedule": wd.Schedule(split_k=2, cluster=(2, 1, 2))},
+    ),
+    "bf16 192x192x64 scale bias addend, joined": (
+        BF16, tiles(192, 192, 64, 64, 192),
+        {"epilogue": "scale bias addend", "schedule": wd.Schedule(split_k=2, cluster=(1, 1, 2))},
+    ),
     # ptxas refuses 256 columns at once where threads start with 128 registers, whoever gets more later.
     "bf16 192x256x64 three waves": (BF16, tiles(192, 256, 64, 64, 256), {}),
     "bf16 256x192x64": (BF16, tiles(256, 192, 64, 128, 192), {}),
     "bf16 128x320x64": (BF16, tiles(128, 320, 64, 64, 320), {}),
 }
-NAMED = ("bf16 128x256x64 in place", "bf16 192x256x64 three waves")
+NAMED = (
+    "bf16 128x256x64 in place", "bf16 192x256x64 three waves", "bf16 192x192x64 scale bias addend, joined",
+)
 QUICK = (0, 13, 18, 21, 24, *map(list(CONFIGURATIONS).index, NAMED))
 
 

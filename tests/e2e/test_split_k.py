@@ -191,7 +191,7 @@ def test_the_bits_do_not_depend_on_who_comes_last(target: str, parts: int, monke
 
 
 def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = pass_of._Cut.made
+    made = pass_of.Cut.made
 
     def counting_on(cut: Any) -> Any:
         found = made(cut)
@@ -199,7 +199,7 @@ def test_a_counter_that_is_not_left_at_zero_is_found(monkeypatch: pytest.MonkeyP
         inside.nodes = [n for n in inside.nodes if n.attrs.get("memory") != "_tickets"]
         return found
 
-    monkeypatch.setattr(pass_of._Cut, "made", counting_on)
+    monkeypatch.setattr(pass_of.Cut, "made", counting_on)
     a, b, c = products.operands(F16, 32, 32, 64)
     kernel = products.gemm(F16, schedule=wd.Schedule(split_k=2))
     with pytest.raises(wd.EmulationError, match="leaves the counter of tile 0 at 2"):

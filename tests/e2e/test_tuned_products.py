@@ -71,9 +71,9 @@ def test_neighbours_are_not_tried(monkeypatch, size):
     choices = gemm_choices(a, b, c, transpose_b=True, product="H200", most=20)
     cuts = [x.cut for x in choices if isinstance(x.cut, Cut)]
     assert len(cuts) >= 3
-    assert len({(x.parts, x.apart, *x.tile, *x.waves) for x in cuts}) == len(cuts)
+    assert len({(x.parts, x.apart, x.joined, *x.tile, *x.waves) for x in cuts}) == len(cuts)
     for one, other in ((x, y) for i, x in enumerate(cuts) for y in cuts[:i]):
-        same = (one.waves, one.parts, one.apart) == (other.waves, other.parts, other.apart)
+        same = (one.waves, one.parts, one.apart, one.joined) == (other.waves, other.parts, other.apart, other.joined)
         assert not same or any(max(p, q) / min(p, q) >= 1.4 for p, q in zip(one.tile, other.tile))
     assert any(isinstance(x.cut, GemvCut) for x in choices) == (m <= 4)
     assert gemm_choices(a, b, c, transpose_b=True, product="H200", most=2) == choices[:2]

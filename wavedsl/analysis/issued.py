@@ -74,6 +74,7 @@ PORTS = {
     "copy.async": "global",
     "load.shared": "shared",
     "store.shared": "shared",
+    "load.peer": "shared",
 }
 
 
@@ -233,12 +234,12 @@ class _Counter:
             self.out.vector = max(self.out.vector, size)
             times = self.runs.passed(op.args[4], place)
         moved = size * times * self.kernel.wave_size
-        name = op.name.replace(".far", ".global")
+        name = op.name.replace(".far", ".global").replace(".peer", ".shared")
         if name == "load.global":
             self.out.global_read += moved
         elif name == "store.global":
             self.out.global_written += moved
-        elif op.name == "load.shared":
+        elif op.name in ("load.shared", "load.peer"):
             self.out.shared_read += moved
         elif op.name == "store.shared":
             self.out.shared_written += moved

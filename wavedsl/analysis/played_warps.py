@@ -51,7 +51,8 @@ _SIGNALS = frozenset(
     ("signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "copy.bulk", "copy.bulk.store")
 )
 _BARRIERS = frozenset(("barrier", "fence", "wave.barrier", "turn.take", "turn.give"))
-_EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | {"load.shared", "store.shared", "signal.wait"}
+_SHARED = frozenset(("load.shared", "store.shared", "load.peer"))
+_EVENTS = _GLOBAL | _SIGNALS | _BARRIERS | _SHARED | {"signal.wait"}
 QUEUED = 5
 """Times as many instructions are replayed where workgroups have no long loop: how they take each other's places then
 decides."""
@@ -195,8 +196,12 @@ class _Program:
                 continue
             if op.name == "fence" and "scope" not in op.attrs:  # of a warp's own accesses, before it meets the others
                 ops.append(self.new(w.FENCE, "lsu", 20))
-            if op.name == "cluster.barrier":
+            half = op.attrs.get("half") if op.name == "cluster.barrier" else None
+            if op.name == "cluster.barrier" and half != "wait":
                 ops.append(self.new(w.CLUSTER_ARRIVE))
+            if half == "arrive":
+                close(True)
+                continue
             if op.name in alone:
                 ops.append(self.new(w.PLAIN, "barrier", 20))
                 continue
@@ -221,7 +226,10 @@ class _Program:
         elif name == "copy.async":
             made = self.new(w.COPY, "lsu")
             made.bypass = op.attrs["bytes"] == 16
-        elif name in _GLOBAL or name in ("load.shared", "store.shared"):
+        elif name == "load.peer":
+            made = self.new(w.ACCESS, "lsu", chip.remote_latency)
+            made.memory = w.NEIGHBOUR
+        elif name in _GLOBAL or name in _SHARED:
             made = self.new(w.ACCESS, "lsu", chip.shared_latency if name.endswith("shared") else chip.hit_latency)
             made.memory = "shared" if name.endswith("shared") else "memory"
             made.bypass = not name.startswith("load")
@@ -296,7 +304,7 @@ class _Walk:
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
         self.how: dict[str, Callable[[Op, Frame, int], Happened]] = {
-            **dict.fromkeys(("load.shared", "store.shared"), self.on_shared),
+            **dict.fromkeys(_SHARED, self.on_shared),
             **dict.fromkeys(_GLOBAL, self.on_global),
             **dict.fromkeys(_BARRIERS, self.at_barrier),
             **dict.fromkeys((*_SIGNALS, "signal.wait"), self.signal),

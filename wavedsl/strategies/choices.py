@@ -5,6 +5,7 @@ takes. The others differ from it by more than a step of one size: an estimate ca
 would trying them all say much. They come from several sources, in turns:
 
     warpgroups     the cuts of least estimated clocks, with K whole, in parts, and in parts that a second launch adds
+    joined         those whose parts of K a cluster adds
     streams        multiply-adds for a few rows: more or fewer columns, waves and parts
     tiles          the strategy's tiles twice and half as long, deeper rings, shares of K where tiles leave units idle
 """
@@ -83,14 +84,16 @@ def gemm_choices(
     first, _ = chosen("auto", form, sizes, chip, launches)
     sources = [
         _warpgroups(first, form, sizes, chip, launches),
+        _joined(first, form, sizes, chip),
         _streams(form, sizes, chip),
         _tiles(first, form, sizes, chip),
     ]
     if isinstance(first.cut, GemvCut) and warpgroups.suits(form, sizes, chip):
         sources.pop()  # their tiles do the same with fewer barriers
     elif isinstance(first.cut, warpgroups.Cut) and min(sizes[:2]) > GEMV_ROWS // 2:
-        sources.pop(1)  # multiply-adds of three and four rows take longer than their loads (H200: 44 to 76 us for 35)
-    kin = next((i for i, kind in enumerate((warpgroups.Cut, GemvCut, TileChoice)) if isinstance(first.cut, kind)))
+        sources.pop(2)  # multiply-adds of three and four rows take longer than their loads (H200: 44 to 76 us for 35)
+    kinds = (warpgroups.Cut, None, GemvCut, TileChoice)
+    kin = next(i for i, kind in enumerate(kinds) if kind is not None and isinstance(first.cut, kind))
     sources.insert(0, sources.pop(kin))
     found: dict[Choice, None] = {first: None}
     for row in zip_longest(*sources):
@@ -102,10 +105,23 @@ def _warpgroups(
     first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product, launches: int
 ) -> Iterator[Choice]:  # fmt: skip
     """Cuts by their estimated clocks, none of which is a neighbour of one before."""
-    if not (warpgroups.suits(form, sizes, chip) or warpgroups.suits_shallow(form, sizes, chip)):
+    if warpgroups.suits(form, sizes, chip) or warpgroups.suits_shallow(form, sizes, chip):
+        yield from _apart(first, warpgroups.cuts(form, sizes, chip, launches))
+
+
+def _joined(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:
+    """The same of those whose parts of K a cluster adds: where K is cut anyway, or tiles leave half of the units
+    idle."""
+    if not warpgroups.suits(form, sizes, chip):
         return
+    cut = first.cut if isinstance(first.cut, warpgroups.Cut) else None
+    if cut is None or cut.parts > 1 or 2 * ceil(sizes[0] / cut.tile[0]) * ceil(sizes[1] / cut.tile[1]) <= chip.units:
+        yield from _apart(first, warpgroups.cuts_joined(form, sizes, chip))
+
+
+def _apart(first: Choice, cuts: Iterator[warpgroups.Cut]) -> Iterator[Choice]:
     taken: list[warpgroups.Cut] = []
-    for cut in sorted(warpgroups.cuts(form, sizes, chip, launches), key=lambda x: x.clocks):
+    for cut in sorted(cuts, key=lambda x: x.clocks):
         if taken and cut.clocks > HOPELESS * taken[0].clocks:
             return
         if not any(_neighbours(cut, other) for other in taken):

@@ -89,7 +89,7 @@ def store(form: Form, product: Any, c: Any, alpha: Any, beta: Any, asked: Asked 
 def tiled(
     form: Form, tiles: tuple[int, int, int], waves: tuple[int, int, int], stages: int, m_fast: bool = True,
     split: int = 1, asked: Asked = UNASKED, prefetch: int = 0, workers: int = 0, dependent: bool = False,
-    pairs: bool = False, by_registers: bool = False,
+    pairs: bool = False, by_registers: bool = False, joined: bool = False,
 ) -> Any:  # fmt: skip
     """A pipelined loop over K with tiles in shared memory; `waves` along M, N and K. `m_fast`: neighbouring workgroups
     share a tile of B. `stages` 0: as many as the compiler chooses. `prefetch`: steps by which tiles are brought into
@@ -97,11 +97,13 @@ def tiled(
 
     `split`: workgroups that share the steps of an output tile. `workers`: workgroups to which the steps of all output
     tiles are dealt instead (stream-K), 0 for one workgroup per tile. `pairs`: neighbouring workgroups are a cluster, to
-    which the tile that they share is multicast. `by_registers`: copies to shared memory pass through them.
+    which the tile that they share is multicast. `by_registers`: copies to shared memory pass through them. `joined`:
+    the workgroups that share an output tile are a cluster, which adds their sums through shared memory.
     """
+    cluster = (2 if pairs else 1, 1, split if joined else 1)
     schedule = wd.Schedule(
         stages=stages or None, prefetch=prefetch or None, split_k=None if workers else split, stream_k=workers or None,
-        dependent=dependent or None, cluster=(2, 1, 1) if pairs else None,
+        dependent=dependent or None, cluster=cluster if pairs or joined else None,
         direct_to_shared=False if by_registers else None,
     )  # fmt: skip
     along_k = [wd.WaveConstraint(K, BK / waves[2])] if waves[2] > 1 else []

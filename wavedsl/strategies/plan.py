@@ -69,7 +69,8 @@ class Choice:
             stages = f", {cut.pipeline_stages} stages" if cut.pipeline_stages else ""
             way = ", by registers" if cut.by_registers else ""
             return f"{self.strategy} {cut.tile_m}x{cut.tile_n}x{cut.tile_k}{stages}{parts}{way}"
-        parts = f", {cut.parts} parts" + " added by a second launch" * cut.apart if cut.parts > 1 else ""
+        how = " added by a second launch" * cut.apart + " added in clusters" * cut.joined
+        parts = f", {cut.parts} parts{how}" if cut.parts > 1 else ""
         return f"{self.strategy} {'x'.join(map(str, cut.tile))}{parts}"
 
 
@@ -540,7 +541,8 @@ def _by_warpgroups(
         return
     pairs = warpgroups.pairs(form, sizes, cut, chip)
     kernel = kernels.tiled(
-        form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True, pairs=pairs
+        form, cut.tile, (*cut.waves, 1), 0, m <= n, cut.parts, plan.asked, dependent=True, pairs=pairs,
+        joined=cut.joined,
     )
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 

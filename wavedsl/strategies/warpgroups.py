@@ -10,7 +10,8 @@ Clocks of a launch, from the product's rates:
     tile       its trips, then its results at the unit's port; they leave beside the next tile's trips where a
                workgroup has several, and are stored beside them as well where two warpgroups take tiles in turn
     launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, two latencies, and for
-               whoever comes last the sums of one part after the other; or, in a launch behind, for all units together
+               whoever comes last the sums of one part after the other; or, in a launch behind, for all units together;
+           or, in a cluster, for its units together
 """
 
 from __future__ import annotations
@@ -60,6 +61,13 @@ BETWEEN_TRIPS = 150
 what an H200 showed where two warpgroups stored both operands and met every trip."""
 MOST_PARTS, LEAST_TRIPS = 8, 8
 """Parts of K at most, and trips of each at least: as many as a ring has slots."""
+JOINED_PARTS = (2, 4, 8)
+"""Parts that a cluster adds: units of a GPC, 16 or 18 of which work, are whole clusters of so many."""
+MOST_SHARE = 64, 32
+"""Sums of a lane at most that it adds of all parts, where up to two warpgroups compute and where more do: others leave
+epilogues few registers."""
+MOST_JOINED = 160 << 10
+"""Bytes of a tile's sums that a cluster adds: they lie where the ring was."""
 MOST_APART = 32
 """Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
 PARTS_GAIN = 0.9
@@ -76,6 +84,9 @@ BETWEEN = 1e-6
 a call 2.7 to 3.4 us longer, as this with the latencies and the bytes of `estimated` says (3.5)."""
 PORT = 128
 """Bytes per clock of a unit's shared memory."""
+NEIGHBOUR, MEETING = 190, 356
+"""Clocks to the shared memory of a unit's neighbour, and of a cluster's barrier: measured on an H200
+(`gpu_rates.py`)."""
 L2_RATE = 5120
 """Bytes per clock of L2 where a product says nothing: A100's white paper. Hopper's is not published, and no slower. A
 unit is given its share of that and no more, also where others idle: what one alone can take is not known."""
@@ -84,14 +95,15 @@ unit is given its share of that and no more, also where others idle: what one al
 @dataclass(frozen=True)
 class Cut:
     """`tile`: M, N and K of a workgroup in elements. `waves`: its warpgroups along M and N. `parts` of K, which as many
-    workgroups share; `apart`: a second launch adds them, not whoever comes last. `clocks` that all this is estimated to
-    take."""
+    workgroups share; `apart`: a second launch adds them, not whoever comes last; `joined`: these workgroups are a
+    cluster, which adds them through shared memory. `clocks` that all this is estimated to take."""
 
     tile: tuple[int, int, int]
     waves: tuple[int, int]
     parts: int
     clocks: float
     apart: bool = False
+    joined: bool = False
 
 
 def suits(form: Form, sizes: Sequence[int], chip: Product) -> bool:
@@ -189,6 +201,27 @@ def _cuts(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
                 yield Cut((*tile, depth), waves, parts, estimated(form, sizes, tile, parts, rates))
 
 
+def cuts_joined(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[Cut]:
+    """Those whose parts a cluster adds: as many as divide the tile's rows, or its columns, for each warpgroup, where
+    all clusters run at once. None is `auto`'s: what clusters along the parts take was not measured."""
+    m, n, k = sizes
+    rates = Rates.of(chip)
+    least = LEAST_TRIPS * STEP * 8 // form.dtype.bits
+    for tile, waves in _tiles(m, n, form):
+        if form.promoted or tile[0] * tile[1] * form.sums.bits // 8 > MOST_JOINED:
+            continue
+        depth = span(form, sizes, tile) * 8 // form.dtype.bits
+        tiles = ceil(m / tile[0]) * ceil(n / tile[1])
+        for parts in (x for x in JOINED_PARTS if x <= k // least):
+            shares = any(side % (parts * count) == 0 for side, count in zip(tile, waves))
+            warpgroups = waves[0] * waves[1]
+            if tile[0] * tile[1] > parts * warpgroups * LANES * MOST_SHARE[warpgroups > 2]:
+                continue
+            if shares and tiles * parts <= rates.units // parts * parts:
+                clocks = estimated(form, sizes, tile, parts, rates, joined=True)
+                yield Cut((*tile, depth), waves, parts, clocks, joined=True)
+
+
 def _cuts_apart(form: Form, sizes: Sequence[int], rates: Rates) -> Iterator[Cut]:
     """Those whose parts a second launch adds: as many equal parts, of whole trips, as units take at once."""
     m, n, k = sizes
@@ -251,9 +284,11 @@ def _all_tiles(m: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int
 
 
 def estimated(
-    form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, rates: Rates, apart: bool = False
+    form: Form, sizes: Sequence[int], tile: tuple[int, int], parts: int, rates: Rates, apart: bool = False,
+    joined: bool = False,
 ) -> float:  # fmt: skip
-    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`."""
+    """Clocks of a launch for M, N and K in `sizes`, `tile` along the first two; of two with `apart`; of one whose
+    clusters add the parts with `joined`."""
     m, n, k = sizes
     size, step = form.dtype.bits / 8, span(form, sizes, tile)
     counts = ceil(m / tile[0]), ceil(n / tile[1])
@@ -271,7 +306,7 @@ def estimated(
     port, matrix = (instructions * (ROWS + columns) * DEPTH + staged) / PORT, products(instructions, columns, staged)
     if form.promoted:
         matrix = port = _clocks_of_two(form, tile, step)
-    results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8
+    results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8 / (parts if joined else 1)
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
     if parts == 1 and tile[0] == ROWS <= tile[1] and items > rates.units:  # two warpgroups take tiles in turn
@@ -284,6 +319,9 @@ def estimated(
         added = parts * m * n * form.sums.bits / 8 / (unit * rates.units)  # from L2
         return rounds * one + 2 * latency + rates.between + 2 * NEAR * latency + max(added, written)
     sums = tile[0] * tile[1] * form.sums.bits / 8 / unit
+    if joined:  # each loads its share of all parts, as many bytes as the tile's: no faster than L2, for all we know
+        exchange = sums * unit / PORT + MEETING + NEIGHBOUR + sums
+        return max(one + exchange, read + written) + latency
     added = parts if parts > 2 else 1  # of two, the other's
     exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
@@ -306,6 +344,8 @@ def pairs(form: Form, sizes: Sequence[int], cut: Cut, chip: Product) -> bool:
     8192 x 28672 124.3 and 135.5; elsewhere pairs gain nothing (`ir/staging/strategy.py`)."""
     m, n, _ = sizes
     along = ceil(m / cut.tile[0]) if m <= n else ceil(n / cut.tile[1])
+    if cut.joined and 2 * cut.parts > MOST_PARTS:  # the parts take all of a cluster
+        return False
     return along == 2 and cut.parts > 1 and 2 * sum(memory_clocks(form, sizes, Rates.of(chip))) >= cut.clocks
 
 
@@ -363,4 +403,14 @@ def cut_of_blocks(form: Form, groups: Sequence[int], n: int, k: int, tile: tuple
     return Cut((rows, columns, STEP * 8 // form.dtype.bits), waves, 1, clocks)
 
 
-__all__ = ["Cut", "best_blocks", "best_cut", "cut_of_blocks", "cuts", "estimated", "suits", "suits_shallow"]
+__all__ = [
+    "Cut",
+    "best_blocks",
+    "best_cut",
+    "cut_of_blocks",
+    "cuts",
+    "cuts_joined",
+    "estimated",
+    "suits",
+    "suits_shallow",
+]

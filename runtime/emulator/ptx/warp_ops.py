@@ -42,6 +42,10 @@ PORTS = ("issue", *(unit.value for unit in Unit))
 """Pipes that instructions name."""
 
 
+NEIGHBOUR = "neighbour"
+"""`WarpOp.memory` of accesses to the shared memory of another SM of the cluster."""
+
+
 class WarpOp:
     """A static instruction."""
 
@@ -171,6 +175,8 @@ class WarpProgram:
             return
         op.kind, op.port = ACCESS, "lsu"
         op.memory = "shared" if space == "shared" else "memory"
+        if row.mods.get("space") == "shared::cluster":
+            op.memory = NEIGHBOUR
         op.bypass = row.mods.get("cop") in ("cg", "cv") or bool(row.effects & {"atomic", "store"})
 
 

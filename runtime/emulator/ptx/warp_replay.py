@@ -47,6 +47,7 @@ from wavedsl.runtime.emulator.ptx.warp_ops import (
     COPY,
     FENCE,
     NAME,
+    NEIGHBOUR,
     PLAIN,
     PRODUCT,
     PRODUCTS,
@@ -516,7 +517,14 @@ class WarpReplay(Queue):
                     sm.beside = [x + clocks for x in sm.beside]
                     self.busy["lsu"] += clocks
                     continue
-                done = max(done, self._served(sm, t, clocks) + clocks - 1 + chip.shared_latency)
+                begun = self._served(sm, t, clocks)
+                if op.memory == NEIGHBOUR:
+                    # As others ask this one: its own pipe stands for theirs. The rate of the way there is not
+                    # published: it is taken for that of the port that leads to L2.
+                    sm.link = max(sm.link, begun) + clocks * chip.shared_rate / chip.l1_rate
+                    done = max(done, sm.link + chip.remote_latency)
+                    continue
+                done = max(done, begun + clocks - 1 + chip.shared_latency)
                 continue
             _, size, lines, sectors = event
             looked = -(-len(lines) // chip.tags)
