@@ -14,7 +14,7 @@
       infer     which lane and register holds which element of every value                          inference/infer.py
     lower     the kernel, then the steps of every region  lower_kernel.py, regions/lower_regions.py, schedule/steps.py
       more      again, for more waves, where its values are more than registers  kernel/pressure.py, cuts/partition.py
-      pick      again, with elements picked for renamed dimensions, where it lacks registers     dataflow/picked_names.py
+      pick      again, with elements picked for renamed dimensions, where it lacks registers    dataflow/picked_names.py
       place     which reads go through shared memory, their places and copies  staging/plan_reads.py, staging/staging.py
       schedule  software pipeline of a loop body, barriers; its kernel IR  schedule/plan_body.py, regions/emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)  kernel/kernel_passes.py
