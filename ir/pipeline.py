@@ -15,6 +15,7 @@
       infer     which lane and register holds which element of every value                          inference/infer.py
     lower     the kernel, then the steps of every region  lower_kernel.py, regions/lower_regions.py, schedule/steps.py
       more      again, for more waves, where its values are more than registers  kernel/pressure.py, cuts/partition.py
+      pick      again, with elements picked for renamed dimensions, where it lacks registers    dataflow/picked_names.py
       place     which reads go through shared memory, their places and copies  staging/plan_reads.py, staging/staging.py
       schedule  software pipeline of a loop body, barriers; its kernel IR  schedule/plan_body.py, regions/emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)  kernel/kernel_passes.py
@@ -39,7 +40,7 @@ The back ends take over from there: `codegen/amdgcn` and `codegen/ptx`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir import trail
@@ -51,9 +52,10 @@ from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
+from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
-from wavedsl.ir.errors import CompileError, WaveError
+from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -96,7 +98,7 @@ def build_kernel(
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
     try:
-        kernel, plan = lowered(graph)
+        kernel, plan = _with_room(graph, lowered)
         if not target.assembler_schedules and crowding(plan, kernel) > 0 and joined_sums(traced) is not traced:
             apart = lowered(prepared(traced, target, join=False))
             kernel, plan = min((kernel, plan), apart, key=crowding_on_demand)
@@ -119,6 +121,30 @@ def build_kernel(
                 "this is a defect of the compiler, not of the kernel",
             )  # fmt: skip
     return kernel, plan.partition
+
+
+def _with_room(graph: Graph, lowered: Callable[[Graph], tuple[Kernel, Plan]]) -> tuple[Kernel, Plan]:
+    """A graph lowered; where that lacks registers, with elements picked for dimensions that are renamed, if it lacks
+    fewer so."""
+    picked = picked_names(graph)
+    try:
+        kernel, plan = lowered(graph)
+    except RegisterPressureError as refused:
+        if picked is graph:
+            raise
+        try:
+            return lowered(picked)
+        except WaveError:
+            raise refused from None
+    lack = crowding(plan, kernel) if picked is not graph else 0.0
+    if lack > 0:
+        try:
+            other = lowered(picked)
+        except WaveError:
+            return kernel, plan
+        if crowding(other[1], other[0]) < lack:
+            return other
+    return kernel, plan
 
 
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:

@@ -1,4 +1,5 @@
-"""Sums along dimensions that workgroups share, which atomics add to memory: each workgroup adds its part.
+"""Sums along dimensions that workgroups share, which atomics add to memory: each workgroup adds its part. So it is with
+maxima that `atomic_max` compares with memory, and minima.
 
 In: a traced graph. Out: which atomics add such sums, and which products and sums need their workgroup's part only.
 
@@ -6,6 +7,8 @@ In: a traced graph. Out: which atomics add such sums, and which products and sum
 workgroups, no workgroup has the whole; but what each of them adds of its own tile comes to the same, in an order that
 atomics promise to nobody. That holds for what is linear in the sum and has no other reader. Where a condition or the
 range of a loop lets some of the workgroups through only, their tiles are what is summed.
+
+A maximum of maxima is the whole's, whatever the type and the order.
 
 Invariant: the graph is not changed. Float sums in 16 bits are left alone: they would be rounded once per workgroup.
 """
@@ -26,6 +29,9 @@ from wavedsl.ir.symbols import dim_name
 WIDE = (dt.f32, dt.f64, dt.i32, dt.u32, dt.i64, dt.u64)
 """What parts are added in without more rounding than a sum of its own has."""
 
+EXTREMES = {"atomic_max": "max", "atomic_min": "min"}
+"""The reductions whose parts these atomics put together."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -43,7 +49,7 @@ def parts_of(graph: Graph) -> Parts:
     """The atomics of a graph that add parts."""
     shared = {c.dim for c in graph.constraints if isinstance(c, WorkgroupConstraint)} - set(graph.index_dims)
     nodes = list(graph.all_nodes())
-    found = [n for n in nodes if n.op == "atomic_add" and n.inputs[0].dtype in WIDE]
+    found = [n for n in nodes if n.op in EXTREMES or (n.op == "atomic_add" and n.inputs[0].dtype in WIDE)]
     if not shared or not found:
         return NONE
     uses: dict[int, int] = {}
@@ -56,7 +62,7 @@ def parts_of(graph: Graph) -> Parts:
         for n in region.nodes:
             if n not in found or n.id in uses:
                 continue
-            own = walk.sums(n.inputs[0])
+            own = walk.extreme(n.inputs[0], EXTREMES[n.op]) if n.op in EXTREMES else walk.sums(n.inputs[0])
             if own and not walk.varies(n.inputs[1:], _dim(own)) and not _moves(n, _dim(own)):
                 atomics[n.id] = _dim(own)
                 sums.update(own)
@@ -119,6 +125,14 @@ class _Walk:
                 if found is not None:
                     return None if self.varies((factor,), _dim(found)) else found
         return None
+
+    def extreme(self, x: Node, op: str) -> dict[int, Any] | None:
+        """The maximum or minimum along a shared dimension that `x` is, with nothing else in it, as for sums."""
+        while x.op == "permute" and self.uses.get(x.id) == 1 and x.id in self.nodes:
+            x = x.inputs[0]
+        if x.op != op or self.uses.get(x.id) != 1 or x.id not in self.nodes or x.attrs["dim"] not in self.shared:
+            return None
+        return {x.id: x.attrs["dim"]}
 
     def _product(self, x: Node) -> dict[int, Any] | None:
         first, second = (x.inputs[i] for i in factors(x))

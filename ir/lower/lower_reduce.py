@@ -168,14 +168,10 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
         if n.op in ("sum", "max", "min"):
             atomic = "atomic_add" if n.op == "sum" else f"atomic_{n.op}"
             rest = [x for x in dims if x != d]
-            where = ", ".join(f"{x}: {x}" for x in rest) or "1: 0"
-            mapping = f"wd.IndexMapping(({', '.join(dims)}{',' * (not rest)}), {{{where}}})"
             before = "is 0 before" if n.op == "sum" else "holds the identity before"
             hint += f", or let the elements meet in an array [{', '.join(rest) or '1'}] that {before}: "
-            each = f"wd.{atomic}(x, out, mapping={mapping})"
-            if n.op == "sum":
-                each = f"wd.atomic_add(wd.sum(x, dim={d}), out{'' if rest else '[0]'}), with nothing but factors "
-                each += "on the way"
+            each = f"wd.{atomic}(wd.{n.op}(x, dim={d}), out{'' if rest else '[0]'}), with nothing "
+            each += "but factors on the way" if n.op == "sum" else "on the way"
             hint += f"{each}; for a result per tile, {rows}"
         elif n.op in PRODUCTS:
             hint += ", or let each workgroup add its part to an array that is 0 before: "

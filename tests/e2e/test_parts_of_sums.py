@@ -157,6 +157,41 @@ def test_scaled_and_precise_products(target: str, oracle: Callable[[str], str]) 
 
 
 @pytest.mark.parametrize("target", CHIPS)
+def test_extremes_along_tiles_of_the_grid(target: str, oracle: Callable[[str], str]) -> None:
+    """Of a product's rows and columns, as scales of dynamic quantisation need them; a tile of nothing but NaN gives
+    way to numbers."""
+
+    @wd.wave([*GRID, wd.TilingConstraint(K, 32)], subs={BM: 16, BN: 32})
+    def kernel(
+        x: wd.Memory[M, K, wd.f16], w: wd.Memory[N, K, wd.f16], y: wd.Memory[M, N, wd.f64], most: wd.Memory[M, wd.f32],
+        least: wd.Memory[N, wd.i32], both: wd.Memory[H, N, wd.f64],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def total(acc):
+            return wd.mma(wd.read(x), wd.read(w), acc)
+
+        wd.atomic_max(wd.max(wd.abs(total), dim=N), most)
+        wd.atomic_min(wd.min(wd.cast(total, wd.i32), dim=M), least)
+        wd.atomic_max(wd.max(wd.read(y), dim=M), both[0, :])
+        wd.atomic_min(wd.min(wd.read(y) * 2.0, dim=M), both[1, :])
+
+    for m, n in ((32, 64), (21, 45)):
+        x, w = whole((m, 40), np.float16), whole((n, 40), np.float16)
+        y = whole((m, n), np.float64)
+        y[:16] = np.nan
+        both = np.array([[-np.inf], [np.inf]]).repeat(n, 1)
+        arguments = [x, w, y, np.full(m, -1, np.float32), np.full(n, 9999, np.int32), both]
+        for dynamic in ((), (M, N)):
+            mine = [a.copy() for a in arguments]
+            compiled = agree(kernel, mine, target, oracle, dynamic=dynamic)
+            compiled.emulate(*mine)
+            z = x.astype(np.float64) @ w.T.astype(np.float64)
+            np.testing.assert_array_equal(mine[3], np.abs(z).max(1))
+            np.testing.assert_array_equal(mine[4], z.min(0))
+            np.testing.assert_array_equal(mine[5], [np.nanmax(y, 0), 2 * np.nanmin(y, 0)])
+
+
+@pytest.mark.parametrize("target", CHIPS)
 def test_waves_share_rows_before_they_share_what_is_summed(target: str) -> None:
     """No wave adds what another one has: the sums of a tile meet in no shared memory."""
 
@@ -217,3 +252,28 @@ def test_what_has_no_parts(name: str) -> None:
     with pytest.raises(wd.CompileError, match="mma along N, which is spread over workgroups") as caught:
         kernel.compile(subs={M: 64, N: 64, K: 32}, target="gfx942")
     assert "wd.atomic_add(wd.mma(…), out)" in str(caught.value)
+
+
+def test_extremes_that_have_no_parts() -> None:
+    """What is done to a maximum may not be done to a tile's, and what is read of it is no tile's."""
+
+    def scaled(x: Any, row: Any, c: Any) -> None:
+        wd.atomic_max(wd.max(x, dim=N) * -1.0, c)
+
+    def other(x: Any, row: Any, c: Any) -> None:
+        wd.atomic_min(wd.max(x, dim=N), c)
+
+    def twice(x: Any, row: Any, c: Any) -> None:
+        top = wd.max(x, dim=N)
+        wd.atomic_max(top, c)
+        wd.atomic_max(top + row, c)
+
+    for use in (scaled, other, twice):
+
+        @wd.wave(GRID, subs={BM: 32, BN: 32})
+        def kernel(x: wd.Memory[M, N, wd.f32], row: wd.Memory[M, wd.f32], c: wd.Memory[M, wd.f32]):
+            use(wd.read(x), wd.read(row), c)
+
+        with pytest.raises(wd.CompileError, match="max along N, which is spread over workgroups") as caught:
+            kernel.compile(subs={M: 64, N: 64}, target="gfx942")
+        assert "wd.atomic_max(wd.max(x, dim=N), out), with nothing on the way" in str(caught.value)

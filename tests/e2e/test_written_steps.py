@@ -403,7 +403,7 @@ KERNELS = {
     "advantages": (advantages, advantages_case, ((4, 64), (7, 101))),
     "preferences": (preferences, preferences_case, ((1, 2, 256), (2, 3, 201))),
     "mixture": (mixture, mixture_case, ((64, 16), (101, 7))),
-    "hidden chain": (hidden_chain, hidden_case, ((1, 6, 32), (3, 5, 13))),
+    "hidden chain": (hidden_chain, hidden_case, ((1, 6, 32), (2, 3, 64), (3, 5, 13))),
     "weighted bags": (weighted_bags, bags_case, (((16, 32, 3), 20, 64), ((5, 0, 33, 1), 9, 37))),
     "product codes": (product_codes, codes_case, ((2, 4, 8, 64), (3, 5, 3, 101))),
     "modular transform": (modular_transform, transform_case, ((2,), (3,))),

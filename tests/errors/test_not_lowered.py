@@ -104,13 +104,13 @@ def test_sums_of_what_workgroups_share() -> None:
 
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 64, N: 64})
     def largest(a: wd.Memory[M, N, wd.f32], b: wd.Memory[N, wd.f32]):
-        wd.atomic_max(wd.max(wd.read(a), dim=M), b)
+        wd.write(wd.max(wd.read(a), dim=M), b)
 
     refused(kernel, CompileError, "sum along M, which is spread over workgroups", "an array [N] that is 0 before",
             "wd.atomic_add(wd.sum(x, dim=M), out)",
             "for a result per tile", "an array [M / 16, 16]")  # fmt: skip
     refused(largest, CompileError, "max along M, which is spread over workgroups",
-            "wd.atomic_max(x, out, mapping=wd.IndexMapping((M, N), {N: N}))")  # fmt: skip
+            "an array [N] that holds the identity before", "wd.atomic_max(wd.max(x, dim=M), out)")  # fmt: skip
 
 
 def test_scans_of_what_workgroups_share() -> None:
