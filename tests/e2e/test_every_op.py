@@ -166,10 +166,14 @@ def test_every_chip(name: str, target: str) -> None:
     agree(kernel, arguments, target, compare=near(64, 1e-5) if name == "floats" else near())
 
 
+ELSEWHERE = {"join_parts"}
+"""Of clusters on sm_90a alone: `test_joined_parts`."""
+
+
 def test_no_row_is_missing() -> None:
     found = set()
     for made in KERNELS.values():
         kernel, arguments = made()
         graph = kernel.compile(*arguments, target="sm_80").graph
         found |= {node.op for node in graph.all_nodes()}
-    assert found == set(ROWS)
+    assert found == set(ROWS) - ELSEWHERE

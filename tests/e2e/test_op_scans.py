@@ -176,6 +176,7 @@ def test_a_recurrence_from_the_end(target: str, oracle: Callable[[str], str]) ->
         np.testing.assert_array_equal(arguments[2], want)
 
 
+@pytest.mark.filterwarnings("ignore:reduce. f.identity:RuntimeWarning")  # limits from the launch change it
 @pytest.mark.parametrize("target", TARGETS)
 def test_functions_use_what_the_launch_gives(target: str, oracle: Callable[[str], str]) -> None:
     """Numbers that a call passes, extents, and what is computed of them outside or inside; the evaluator alone knew
