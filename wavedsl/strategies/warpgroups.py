@@ -11,7 +11,7 @@ Clocks of a launch, from the product's rates:
                workgroup has several, and are stored beside them as well where two warpgroups take tiles in turn
     launch     rounds of tiles, one latency of memory in front; with parts, sums that are stored, two latencies, and for
                whoever comes last the sums of one part after the other; or, in a launch behind, for all units together;
-           or, in a cluster, for its units together
+               or, in a cluster, for its units together
 """
 
 from __future__ import annotations
