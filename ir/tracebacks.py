@@ -17,28 +17,41 @@ from wavedsl.ir.source import is_library_module, is_ours
 
 
 def only_users_frames(error: Exception) -> None:
-    """Takes our frames, and those of libraries that we called, out of an error's traceback.
+    """Takes our frames, and those of libraries that we called, out of an error's traceback, and out of those of the
+    errors that it came from.
 
     To be called where the error is caught, with a bare `raise` behind it: that adds no frame. Before Python 3.11 such a
     `raise` restores the traceback that was there.
     """
     if os.environ.get("WAVEDSL_TRACEBACK") == "full":
         return
+    found, users = _users_part(error.__traceback__)
+    if not (users or isinstance(error, WaveError)):
+        return
+    error.__traceback__ = found
+    seen: set[int] = set()
+    cause: BaseException | None = error.__cause__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        cause.__traceback__, _ = _users_part(cause.__traceback__)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _users_part(traceback: TracebackType | None) -> tuple[TracebackType | None, bool]:
+    """(a traceback of the user's frames alone, whether the innermost one is among them)."""
     kept: list[TracebackType] = []
     inside = users = False
-    at = error.__traceback__
-    while at is not None:
-        ours = is_ours(at.tb_frame)
+    while traceback is not None:
+        ours = is_ours(traceback.tb_frame)
         inside = inside or ours
-        users = not (ours or (inside and is_library_code(at.tb_frame)))
+        users = not (ours or (inside and is_library_code(traceback.tb_frame)))
         if users:
-            kept.append(at)
-        at = at.tb_next
-    if users or isinstance(error, WaveError):
-        found: TracebackType | None = None
-        for frame in reversed(kept):
-            found = TracebackType(found, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-        error.__traceback__ = found
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    found: TracebackType | None = None
+    for at in reversed(kept):
+        found = TracebackType(found, at.tb_frame, at.tb_lasti, at.tb_lineno)
+    return found, users
 
 
 def is_library_code(frame: FrameType) -> bool:

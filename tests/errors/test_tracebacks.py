@@ -105,6 +105,13 @@ def test_the_users_own_exceptions_show_the_users_lines() -> None:
     assert names(lambda: kernel(*arrays()), KeyError) == ["kernel"]
 
 
+def test_what_an_error_came_from_is_shown_in_a_line() -> None:
+    """Twelve lines of pathlib stood in front of a file that is not there."""
+    with pytest.raises(wd.LaunchError) as caught:
+        wd.load("/nowhere/at/all.json")
+    assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.__traceback__ is None
+
+
 def test_an_exception_that_begins_here_keeps_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     from wavedsl.tracer import trace
 
