@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_fuzz.py"
 
 def test_every_pair_has_a_verdict(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    options = ["--out", str(out), "--seeds", "400015:400018", "--emulate", "--workers", "1"]
+    options = ["--out", str(out), "--seeds", "400066:400069", "--emulate", "--workers", "1"]
     done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())
@@ -39,7 +39,7 @@ def execute(compiled, arguments, tell):
     tell("runs")
     compiled.emulate(*arguments)
 gpu_fuzz.on_emulator, gpu_fuzz.STUCK = execute, 4.0
-sys.exit(gpu_fuzz.main(["--out", {str(out)!r}, "--seeds", "400015:400018", "--emulate", "--workers", "1"]))
+sys.exit(gpu_fuzz.main(["--out", {str(out)!r}, "--seeds", "400066:400069", "--emulate", "--workers", "1"]))
 """)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert out.exists(), done.stdout + done.stderr
@@ -52,7 +52,7 @@ def test_a_kernel_that_ends_its_process_is_named(tmp_path: Path) -> None:
     """The worker is started again behind it."""
     status, counts, odd = odd_with(tmp_path, 'if compiled.target == "sm_80":\n    os._exit(9)')
     assert status == 1 and odd and counts == {"right": 6 - len(odd), "exit 9": len(odd)}
-    assert {row["target"] for row in odd} == {"sm_80"} and all(400015 <= row["seed"] < 400018 for row in odd)
+    assert {row["target"] for row in odd} == {"sm_80"} and all(400066 <= row["seed"] < 400069 for row in odd)
 
 
 def test_a_lost_context_is_blamed_on_the_pair_that_lost_it(tmp_path: Path) -> None:
