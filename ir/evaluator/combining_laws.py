@@ -72,22 +72,28 @@ def check_laws(
 
 
 def _differs(one: Arrays, other: Arrays, *given: Arrays) -> tuple[int, ...] | None:
-    """Where two results are not the same, or for floats not within half of the digits of what they were made of."""
-    for i, (x, y) in enumerate(zip(one, other)):
-        x, y = np.asarray(x), np.asarray(y)
-        if x.dtype.kind in "biu":
+    """Where two results are not the same, or for floats not within half of the digits of the largest number of the
+    tuples: differences of means are made of means."""
+    floats = [i for i, x in enumerate(one) if np.asarray(x).dtype.kind not in "biu"]
+    size: Any = 0.0
+    finite: Any = True
+    with np.errstate(all="ignore"):
+        for n, values in enumerate((one, other, *given)):
+            for i in floats:
+                numbers = np.abs(np.asarray(values[i]).astype(np.float64))
+                size = np.maximum(size, np.where(np.isfinite(numbers), numbers, 0.0))
+                if n > 1:
+                    finite = finite & np.isfinite(numbers)
+    for i, (x, y) in enumerate(zip(map(np.asarray, one), map(np.asarray, other))):
+        if i not in floats:
             bad = x != y
         else:
             digits = {8: 52, 4: 23}.get(x.dtype.itemsize, 7)
             wide, also = x.astype(np.float64), y.astype(np.float64)
             with np.errstate(all="ignore"):
-                size = np.maximum(np.abs(wide), np.abs(also))
-                for values in given:
-                    size = np.maximum(size, np.abs(np.asarray(values[i]).astype(np.float64)))
                 bad = np.abs(wide - also) > size * 2.0 ** -(digits // 2)
             bad &= np.isfinite(wide) & np.isfinite(also)
-            numbers = np.logical_and.reduce([np.isfinite(np.asarray(v[i]).astype(np.float64)) for v in given])
-            bad |= (np.isnan(wide) != np.isnan(also)) & numbers
+            bad |= (np.isnan(wide) != np.isnan(also)) & finite
         if bad.any():
             return tuple(int(n) for n in np.argwhere(bad)[0])
     return None

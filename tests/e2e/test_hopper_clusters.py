@@ -235,7 +235,7 @@ def test_copies_to_the_wrong_workgroups_are_found(kind: str, monkeypatch: pytest
     [
         ({"cluster": (4, 4, 1)}, "16 workgroups, and not every chip holds clusters of more than 8", "(2, 2, 1)"),
         ({"cluster": (16, 1, 1)}, "16 workgroups, and not every chip", "(2, 2, 1)"),
-        ({"cluster": (2, 2, 2)}, "lies along the first two grid axes", "cluster=(2, 1, 1)"),
+        ({"cluster": (2, 2, 2)}, "the third extent of a cluster counts the parts of split_k", "split_k=2"),
         ({"cluster": (2, 2, 1), "persistent": False}, "take tiles in turn", "leave persistent out"),
         ({"cluster": (2, 3, 1)}, "the second grid axis has 16 tiles, no multiple of 3", "choose another tile"),
         ({"cluster": (3, 2, 1)}, "the first grid axis has 16 tiles, no multiple of 3", "choose another tile"),
