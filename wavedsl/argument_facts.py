@@ -7,7 +7,7 @@ contiguous, 16-byte aligned arrays. Out: an `ArrayInfo` per array, the parameter
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,16 +96,19 @@ def _indexed(graph: Graph) -> set[str]:
     }
 
 
-def _tile(graph: Graph, name: str, partition: Any) -> tuple[int, ...]:
-    """The largest tile of an array, or of parts of it, that is read or written, by its dimensions; empty: none is."""
-    found: list[tuple[int, ...]] = []
-    for n in graph.all_nodes():
-        if n.op in ("read", "write") and n.attrs["memory"] == name:
-            at = placement(graph, n)
-            if at is not None:
-                dims = zip(graph.argument(name).dims, view_dims(graph, n))
-                found.append(tuple(1 if dim_name(d) in at.fixed else partition.dims[own].tile for d, own in dims))
-    return tuple(map(max, zip(*found)))
+def _largest_tiles(graph: Graph, names: Collection[str], partition: Any) -> dict[str, tuple[int, ...]]:
+    """The largest tile of each of these arrays, or of parts of it, that is read or written, by its dimensions."""
+    found: dict[str, tuple[int, ...]] = {}
+    for n in graph.all_nodes() if names else ():
+        name = n.attrs.get("memory")
+        if n.op not in ("read", "write") or name not in names:
+            continue
+        at = placement(graph, n)
+        if at is not None:
+            dims = zip(graph.argument(name).dims, view_dims(graph, n))
+            tile = tuple(1 if dim_name(d) in at.fixed else partition.dims[own].tile for d, own in dims)
+            found[name] = tuple(map(max, tile, found.get(name, tile)))
+    return found
 
 
 def _known(extent: Any, argument: str, dim: Any) -> int | None:
@@ -178,15 +181,10 @@ def tiles_of(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> d
     """Per array of run-time strides, the elements addressed from one place: a tile; and of arrays of run-time size that
     are indexed by 32-bit offsets all, which is an empty tuple."""
     mapped = _indexed(graph)
-    found: dict[str, tuple[int, ...]] = {}
-    for name, info in arrays.items():
-        if name in mapped and info.span() is None and not info.far:
-            found[name] = ()
-        elif None in info.strides:
-            tile = _tile(graph, name, partition)
-            if tile:
-                found[name] = tile
-    return found
+    whole = [name for name, info in arrays.items() if name in mapped and info.span() is None and not info.far]
+    tiled = [name for name, info in arrays.items() if None in info.strides and name not in whole]
+    found = {**dict.fromkeys(whole, ()), **_largest_tiles(graph, tiled, partition)}
+    return {name: found[name] for name in arrays if name in found}
 
 
 def element_strides(info: ArrayInfo) -> tuple[int | None, ...]:
