@@ -400,7 +400,7 @@ class WarpReplay(Queue):
                 if event[0] == "test" and phases is not None and event[3] > 0:
                     if len(phases.over) < event[3]:
                         phases.waiting.append((event[3], w))
-                        self._park(w, at, "mbarrier")
+                        self._park(w, "mbarrier")
                         return None
                     until = max(until, phases.over[event[3] - 1] + self.chip.signal_latency)
         elif kind == CLUSTER_WAIT:
@@ -408,12 +408,12 @@ class WarpReplay(Queue):
             meeting = w.cluster.meetings.setdefault((-1, 0), Meeting())
             if meeting.need < w.waits:  # `need` counts the phases that are over
                 meeting.waiting.append(w)
-                self._park(w, at, "barrier")
+                self._park(w, "barrier")
                 return None
             until = meeting.latest
         return until
 
-    def _park(self, w: Warp, at: float, why: str) -> None:
+    def _park(self, w: Warp, why: str) -> None:
         w.reason = why
         self.parked += 1
 
@@ -441,7 +441,7 @@ class WarpReplay(Queue):
         meeting.latest = max(meeting.latest, t + self.chip.barrier)
         if op.limit:
             meeting.waiting.append(w)
-            self._park(w, t, "barrier")
+            self._park(w, "barrier")
         ended = self._meet(cluster, key, meeting)
         return ended if op.limit else self._next(w) or ended
 
