@@ -46,6 +46,8 @@ def traced(body):
         (lambda: wd.strategies.matmul(1, 2), "wd.strategies.matmul lacks c", "(a, b, c, alpha="),
         (lambda: wd.strategies.tuned_matmul(1, 2, 3, trans_a=True), "has no option trans_a", "a.T"),
         (lambda: wd.strategies.grouped_matmul(1, 2, 3, 4, transb=True), "has no option transb", "transpose_b=…"),
+        (lambda: wd.strategies.matmul(1, 2, 3, split_k=4), "has no option split_k", 'strategy="split_k"; it has'),
+        (lambda: wd.strategies.grouped_matmul(1, 2, 3, 4, split_k=4), "has no option split_k", "wd.strategies.grouped"),
         (lambda: wd.wave([], num_warps=4), "wd.wave has no option num_warps", "wd.WaveConstraint(M, BM / 4)"),
         (lambda: wd.wave([], num_stages=4), "wd.wave has no option num_stages", "schedule=wd.Schedule(stages=…)"),
         (lambda: wd.wave([], split_k=4), "wd.wave has no option split_k", "schedule=wd.Schedule(split_k=…)"),

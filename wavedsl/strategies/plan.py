@@ -8,6 +8,7 @@ sum is added in one order.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import field, replace
 from math import ceil
@@ -108,8 +109,10 @@ ELSEWHERE = {
 
 
 def with_gemm_options(function: Made) -> Made:
-    """A decorator that says the right option of a product where there is none of a name."""
-    return with_options(ELSEWHERE, f"wd.strategies.{function.__name__}")(function)
+    """A decorator that says the right option of a product where there is none of a name, of those that it has."""
+    own = inspect.signature(function).parameters
+    known = {name: mine for name, mine in ELSEWHERE.items() if "=" not in mine or mine.partition("=")[0] in own}
+    return with_options(known, f"wd.strategies.{function.__name__}")(function)
 
 
 @with_gemm_options
