@@ -42,10 +42,11 @@ from wavedsl.ir.addresses.run_time_strides import wide_stride
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dtypes import u4
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.kernel.kernel_ir import B32, I32, I64, Value
+from wavedsl.ir.kernel.kernel_ir import I32, I64, Value
 from wavedsl.ir.layouts.bits import number_of
-from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register
+from wavedsl.ir.layouts.fragment import Fragment, from_elements, from_words, per_register
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.lower_values import aligned_elements, index_elements, inside_masks, one_writer, operand
 from wavedsl.ir.lower.lowering import Lowering
@@ -90,13 +91,7 @@ def halves(low: Lowering, n: Node, bytes: Sequence[Value], context: Context) -> 
         where, _ = access.coordinate(last, e)
         shift = b.shl(b.and_(where, 1), 2)
         elements.append(b.and_(b.lshr(b.bitcast(byte, I32), shift), 0xF))
-    words = []
-    for first in range(0, len(elements), 8):
-        word = elements[first]
-        for i, x in enumerate(elements[first + 1 : first + 8], 1):
-            word = b.or_(word, b.shl(x, 4 * i))
-        words.append(b.bitcast(word, B32))
-    return from_words(b, layout, n.dtype, words)
+    return from_words(b, layout, n.dtype, from_elements(b, layout, u4, elements).words(b))  # codes, whatever they mean
 
 class Groups(NamedTuple):
     """`width`: elements of the array per access. `groups`: the elements of the value behind each access, of which
