@@ -159,24 +159,23 @@ class Frame:
 
     def each(self, v: Value, size: int) -> list[int] | None:
         """A value of the first of every `size` threads."""
-        key = v.id, "first", size
+        return self._asked(v, "first", size)
+
+    def set_lanes(self, mask: Value, size: int) -> list[int] | None:
+        """In how many of every `size` threads a mask is set."""
+        return self._asked(mask, "set", size)
+
+    def _asked(self, v: Value, what: str, size: int) -> list[int] | None:
+        """What `each` and `set_lanes` say of a value, worked out once; None where data decide."""
+        key = v.id, what, size
         found = self.said.get(key) or self.threads.said.get(key)
         if found is None:
             value = self.value(v)
             if value is None:
                 return None
-            found = self._says(v)[key] = value[::size].astype(np.int64).tolist()
-        return found
-
-    def set_lanes(self, mask: Value, size: int) -> list[int] | None:
-        """In how many of every `size` threads a mask is set."""
-        key = mask.id, "set", size
-        found = self.said.get(key) or self.threads.said.get(key)
-        if found is None:
-            value = self.value(mask)
-            if value is None:
-                return None
-            found = self._says(mask)[key] = np.count_nonzero(value.reshape(-1, size), axis=1).tolist()
+            first = what == "first"
+            of = value[::size].astype(np.int64) if first else np.count_nonzero(value.reshape(-1, size), axis=1)
+            found = self._says(v)[key] = of.tolist()
         return found
 
     def _says(self, v: Value) -> dict[tuple[int, str, int], list[int]]:
