@@ -100,9 +100,9 @@ def _largest_tiles(graph: Graph, names: Collection[str], partition: Any) -> dict
     """The largest tile of each of these arrays, or of parts of it, that is read or written, by its dimensions."""
     found: dict[str, tuple[int, ...]] = {}
     for n in graph.all_nodes() if names else ():
-        name = n.attrs.get("memory")
-        if n.op not in ("read", "write") or name not in names:
+        if n.op not in ("read", "write") or n.attrs["memory"] not in names:
             continue
+        name: str = n.attrs["memory"]
         at = placement(graph, n)
         if at is not None:
             dims = zip(graph.argument(name).dims, view_dims(graph, n))
