@@ -4,7 +4,7 @@ In: a kernel's IR, the values of its hidden parameters, how the launch loads the
 replay makes of emitted text (`emulator/ptx/warp_replay.py`) it makes of the IR as well: stretches without control
 flow are its blocks, the addresses of `lanes` its events, and mbarriers follow from the ring's own arithmetic. Of a
 long loop the first and last trips are replayed, twice: how much longer five more trips take is what those left out
-count for.
+count for. Where there are several such loops each has its own second replay.
 
 What the IR does not show is left out: instructions that the back end adds or folds. Of a cluster one workgroup is
 replayed: what it does to the others they do to it, at the same time.
@@ -12,10 +12,10 @@ replayed: what it does to the others they do to it, at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -293,13 +293,20 @@ class _Events:
         return 0
 
 
-class _Walk:
-    """Goes through a kernel wave by wave and writes down what each warp runs. `outer`, `inner`: trips of loops, and of
-    loops in loops, that are replayed, `LONG` or `SHORT`."""
+class Loop(NamedTuple):
+    """A loop as the waves have it in common, and whether it stands in another one."""
 
-    def __init__(self, program: _Program, threads: Threads, outer: tuple[int, int], inner: tuple[int, int]):
+    name: Hashable
+    inside: bool
+
+
+class _Walk:
+    """Goes through a kernel wave by wave and writes down what each warp runs: of long loops `LONG` trips, of those that
+    are `short` `SHORT`."""
+
+    def __init__(self, program: _Program, threads: Threads, short: Loop | None = None):
         self.program, self.threads, self.kernel = program, threads, program.kernel
-        self.kept = outer, inner
+        self.short = short
         self.depth = 0
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
@@ -313,16 +320,29 @@ class _Walk:
         """What gives the events of one op and warp, as `warp_events` has them, by the op's name."""
         self.asked: dict[tuple[int, int], int] = {}
         """(warp, mbarrier) → the phases that it last waited for."""
-        self.played = self.whole = self.total = 0
-        """Warp instructions that are replayed, those with all trips of loops in loops, and those with all trips."""
+        self.played = 0
+        """Warp instructions that are replayed."""
+        self.left: dict[Loop, int] = {}
+        """By loop the warp instructions of trips that it leaves out: of one in a loop those of the trips around it that
+        are replayed, of another one with all trips of loops in it."""
         notes = self.kernel.notes.get("lowering")
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
         self.dims = {x.label: x.dim for x in (notes.loops if notes else ())}
         copying = bool(notes and notes.strategy and notes.strategy.specialize)
         self.computing = self.kernel.waves - copying
-        self.left: dict[str, list[int]] = {}
-        """By dimension, in order: how many trips computing waves leave out of each loop over it. The copying one, which
-        comes last, leaves out as many."""
+        self.copied: dict[str, list[tuple[Loop, int]]] = {}
+        """By dimension, in order: the loops over it of computing waves, and how many trips each leaves out. The copying
+        wave, which comes last, leaves out as many."""
+
+    @property
+    def whole(self) -> int:
+        """Warp instructions with all trips of loops in loops."""
+        return self.played + sum(count for loop, count in self.left.items() if loop.inside)
+
+    @property
+    def total(self) -> int:
+        """Those with all trips."""
+        return self.played + sum(self.left.values())
 
     @np.errstate(all="ignore")
     def run(self) -> None:
@@ -343,8 +363,6 @@ class _Walk:
             if op is None:
                 length = len(warps) * (blocks[item.block].end - blocks[item.block].start)
                 self.played += length
-                self.whole += length
-                self.total += length
                 for warp in warps:
                     visit = _NOTHING if not item.events else self.visit(item.events, frame, warp)
                     self.warps[warp].visits.append((item.block, visit))  # type: ignore[arg-type]
@@ -376,23 +394,32 @@ class _Walk:
             self.names(op, f"if {taken}", region.ops[-1].args, op.results, warps)
         frame.chosen(op)
 
-    def counters(self, op: Op, region: Region, frame: Frame, wave: int) -> tuple[list[int], int, int]:
-        """The loop counter in the trips of a wave that are replayed; behind how many of these how many are left out."""
+    def counters(self, op: Op, region: Region, frame: Frame, wave: int) -> tuple[Loop, list[int], int, int]:
+        """The loop, its counter in the trips of a wave that are replayed, and behind how many of these how many are
+        left out."""
         values = loop_counters(op, frame, self.trips, wave)
-        begin, end = self.kept[self.depth > 0]
         label = op.attrs.get("label", "")
-        if label.startswith("copy_") and self.left.get(label[5:]):
-            left = self.left[label[5:]].pop(0)
+        copies = self.copied.get(label[5:]) if label.startswith("copy_") else None
+        if copies:
+            loop, left = copies.pop(0)
+            begin, _ = self.kept(loop)
         elif wave < self.computing and label in self.dims and values.step == 1:
-            begin, left = self.common(op, region, frame, begin, end)
+            loop = Loop(label, self.depth > 0)
+            begin, left = self.common(op, region, frame, *self.kept(loop))
             if op is self.parts(op, region)[-1] and not wave and self.computing < self.kernel.waves:
-                self.left.setdefault(self.dims[label], []).append(left)
+                self.copied.setdefault(self.dims[label], []).append((loop, left))
             begin -= values.start
         else:
+            loop = Loop(id(op), self.depth > 0)
+            begin, end = self.kept(loop)
             left = len(values) - begin - end if len(values) > sum(LONG) else 0
         if left <= 0 or not 0 < begin <= len(values) - left:
-            return list(values), 0, 0
-        return [*values[:begin], *values[begin + left :]], begin, left
+            return loop, list(values), 0, 0
+        return loop, [*values[:begin], *values[begin + left :]], begin, left
+
+    def kept(self, loop: Loop) -> tuple[int, int]:
+        """Trips at the beginning and end of a loop that are replayed."""
+        return SHORT if loop == self.short else LONG
 
     def common(self, op: Op, region: Region, frame: Frame, begin: int, end: int) -> tuple[int, int]:
         """From which trip on how many are left out of a loop that may be cut in parts (`split_loops`), and whose trips
@@ -417,25 +444,34 @@ class _Walk:
 
     def loop(self, op: Op, region: Region, frame: Frame, wave: int, warps: range) -> None:
         body = op.regions[0]
-        counters, begin, left = self.counters(op, region, frame, wave)
+        of, counters, begin, left = self.counters(op, region, frame, wave)
         carried = body.args[1:]
         self.names(op, "enter", op.args[3:], carried, warps)
         before: Frame | None = None
         self.depth += 1
         for number, counter in enumerate(counters):
             inner = frame.trip(op, number, counter, before)
-            marks = self.whole, self.total
+            played, inside = self.played, dict(self.left)
             self.region(body, inner, wave, warps)
             if carried:
                 self.names(op, "again", body.ops[-1].args, carried, warps)
             before = inner
             if left and number == begin - 1:
-                if self.depth > 1:
-                    self.whole += (self.whole - marks[0]) * left
-                self.total += (self.total - marks[1]) * left
+                self.leave_out(of, left, played, inside)
         self.depth -= 1
         frame.leave(op, before)
         self.names(op, "leave", carried, op.results, warps)
+
+    def leave_out(self, loop: Loop, trips: int, played: int, inside: Mapping[Loop, int]) -> None:
+        """Count trips like the last one, before which there was so much of everything."""
+        new = {x: count - inside.get(x, 0) for x, count in self.left.items()}
+        more = self.played - played
+        if loop.inside:
+            for x, count in new.items():
+                self.left[x] += count * trips
+        else:
+            more += sum(new.values())
+        self.left[loop] = self.left.get(loop, 0) + more * trips
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -567,29 +603,29 @@ class Walks:
         self.machine = machine
         self.program = _Program(kernel, machine, chip)
         self.threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
-        self.known: dict[tuple[tuple[int, int], tuple[int, int]], _Walk] = {}
+        self.known: dict[Loop | None, _Walk] = {}
         self.marks: dict[Any, list[int]] = {}
 
-    def walk(self, outer: tuple[int, int], inner: tuple[int, int]) -> _Walk:
-        found = self.known.get((outer, inner))
+    def walk(self, short: Loop | None = None) -> _Walk:
+        found = self.known.get(short)
         if found is None:
-            found = self.known[outer, inner] = _Walk(self.program, self.threads, outer, inner)
+            found = self.known[short] = _Walk(self.program, self.threads, short)
             found.run()
         return found
 
     def fork(self, walk: _Walk, less: _Walk) -> Fork | None:
         """Where the replay of `walk` and that of `less` go different ways; None if they have nothing in common."""
-        marks = self.marks.get((walk.kept, less.kept))
+        marks = self.marks.get((walk.short, less.short))
         if marks is None:
             marks = marks_of(walk.warps, less.warps, self.program.ops)
-            self.marks[walk.kept, less.kept] = marks
+            self.marks[walk.short, less.short] = marks
         return Fork(less.warps, marks) if marks else None
 
 
 def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -> Played:
     """The workgroups of the SM that has most of them, while others load the chip as `launch` says. `chip` may have
     other rates of L2 and memory than that of `walks`, but no other latencies."""
-    walk = walks.walk(LONG, LONG)
+    walk = walks.walk()
     whole = launch.groups * walk.played <= MOST_OPS
     if walk.total == walk.played and (2 * launch.resident + 1) * walk.played <= QUEUED * MOST_OPS:
         whole = True  # they take each other's places, and what is not replayed goes on at their rate
@@ -598,11 +634,7 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
     taken = resident * -(-shared_bytes // chip.line)
     here = Launch(groups, resident, launch.memory_share, launch.used_units)
 
-    shorter: list[_Walk] = []
-    if walk.whole > walk.played:
-        shorter.append(walks.walk(LONG, SHORT))
-    if walk.total > walk.whole:
-        shorter.append(walks.walk(SHORT, LONG))
+    shorter = {loop: walks.walk(loop) for loop, count in walk.left.items() if count}
 
     def new() -> WarpReplay:
         lines = max(64, chip.l1_lines - taken)
@@ -611,30 +643,32 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
         return replay
 
     replay = new()
-    forks = {less.kept: fork for less in shorter if (fork := walks.fork(walk, less))}
+    forks = {less.short: fork for less in shorter.values() if (fork := walks.fork(walk, less))}
     replay.forks = list(forks.values())
 
     def replayed(less: _Walk) -> _Clocks:
         """The replay of fewer trips: what it has in common with that of more has been."""
-        fork = forks.get(less.kept)
+        fork = forks.get(less.short)
         mine = fork.replay if fork is not None else None
         return _Clocks.of((mine or new()).run([less.warps], MOST_OPS))
 
-    found = _Clocks.of(replay.run([walk.warps], MOST_OPS))
-    each: _Clocks | None = None  # of an instruction of the trips that are left out of loops in loops
-    if walk.whole > walk.played:
-        less = walks.walk(LONG, SHORT)
-        fewer = replayed(less)
-        if walk.played > less.played:
-            each = found.beyond(fewer, 1 / (walk.played - less.played))
-            found = found.plus(each, walk.whole - walk.played)
-    if walk.total > walk.whole:
-        less = walks.walk(SHORT, LONG)
-        fewer = replayed(less)
-        if each is not None:
-            fewer = fewer.plus(each, less.whole - less.played)
-        if walk.whole > less.whole:
-            found = found.plus(found.beyond(fewer, 1 / (walk.whole - less.whole)), walk.total - walk.whole)
+    def with_inner(clocks: _Clocks, of: _Walk) -> _Clocks:
+        """`clocks` and those of the trips that loops in loops leave out."""
+        for loop, one in each.items():
+            clocks = clocks.plus(one, of.left.get(loop, 0))
+        return clocks
+
+    played = _Clocks.of(replay.run([walk.warps], MOST_OPS))
+    each: dict[Loop, _Clocks] = {}
+    """By loop in a loop: of an instruction of the trips that it leaves out."""
+    for loop, less in shorter.items():
+        if loop.inside and walk.played > less.played:
+            each[loop] = played.beyond(replayed(less), 1 / (walk.played - less.played))
+    found = whole = with_inner(played, walk)
+    for loop, less in shorter.items():
+        if not loop.inside and walk.whole > less.whole:
+            fewer = with_inner(replayed(less), less)
+            found = found.plus(whole.beyond(fewer, 1 / (walk.whole - less.whole)), walk.left[loop])
     return of_launch(Played(found.clocks, found.busy), groups, launch)
 
 
