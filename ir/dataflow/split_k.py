@@ -385,7 +385,7 @@ class Cut(Edit):
         nothing = self.whole(0)
         self.add("write", (nothing, tile), {"memory": "_tickets", "mapping": at_tile, "elements_per_thread": None})
         self.region = outer
-        self.add("when", (last,), {"body": inner})
+        self.add("when", (last,), {"body": inner, "one_of": self.parts})
         return Split(replace(self.graph, region=outer), self.dims, self.shapes)
 
     def argument(

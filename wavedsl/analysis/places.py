@@ -120,8 +120,11 @@ class Executions:
         condition = self.value(op.args[0], place)
         if condition is None and op.attrs.get("usual"):
             condition = True
+        few = op.attrs.get("one_of") if condition is None else None
         for side, region in zip((True, False), op.regions):
-            if condition is None or (np.ndim(condition) == 0 and bool(condition) is side):
+            if few and side:
+                yield region, place.repeated(1 / few, 1)
+            elif condition is None or (np.ndim(condition) == 0 and bool(condition) is side):
                 yield region, place
             elif np.ndim(condition):
                 rows = np.flatnonzero(condition == side)

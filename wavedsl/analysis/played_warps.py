@@ -22,6 +22,7 @@ import numpy as np
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import pipe_of
 from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
+from wavedsl.ir.dataflow.split_k import SUMS
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.split_loops import per_wave
 from wavedsl.ir.product import Product
@@ -119,7 +120,7 @@ class _Program:
         op = w.WarpOp()
         op.index, op.kind, op.port, op.busy, op.latency = self.number, kind, port, busy, latency
         op.reads = op.writes = ()
-        op.limit, op.bypass, op.memory, op.traffic = 0, False, "dependence", 0
+        op.limit, op.bypass, op.near, op.memory, op.traffic = 0, False, False, "dependence", 0
         self.number += 1
         return op
 
@@ -216,6 +217,13 @@ class _Program:
 
     # ------------------------------------------------------------------------------------------------ single ops
 
+    def source(self, base: Value) -> str:
+        """`Param.source` of the array that a base address is of; empty where no parameter is."""
+        op = base.op
+        while op is not None and op.name != "param" and op.args:
+            op = op.args[0].op
+        return self.kernel.params[op.attrs["index"]].source if op is not None and op.name == "param" else ""
+
     def made(self, op: Op) -> w.WarpOp:
         """The warp instruction that an op becomes."""
         name, chip = op.name, self.chip
@@ -233,6 +241,7 @@ class _Program:
             made = self.new(w.ACCESS, "lsu", chip.shared_latency if name.endswith("shared") else chip.hit_latency)
             made.memory = "shared" if name.endswith("shared") else "memory"
             made.bypass = not name.startswith("load")
+            made.near = name == "load.global" and self.source(op.args[0]) == SUMS
         elif name in _WAITS:
             made = self.new(_WAITS[name])
             made.limit = self.limit(op)
@@ -294,7 +303,8 @@ class _Events:
 
 
 class Loop(NamedTuple):
-    """A loop as the waves have it in common, and whether it stands in another one."""
+    """A loop, and whether it stands in another one. `name` None: all such loops, where one wave copies for the others
+    and takes their trips along."""
 
     name: Hashable
     inside: bool
@@ -330,9 +340,9 @@ class _Walk:
         self.dims = {x.label: x.dim for x in (notes.loops if notes else ())}
         copying = bool(notes and notes.strategy and notes.strategy.specialize)
         self.computing = self.kernel.waves - copying
-        self.copied: dict[str, list[tuple[Loop, int]]] = {}
-        """By dimension, in order: the loops over it of computing waves, and how many trips each leaves out. The copying
-        wave, which comes last, leaves out as many."""
+        self.copied: dict[str, list[int]] = {}
+        """By dimension, in order: how many trips computing waves leave out of each loop over it. The copying one, which
+        comes last, leaves out as many."""
 
     @property
     def whole(self) -> int:
@@ -400,17 +410,17 @@ class _Walk:
         values = loop_counters(op, frame, self.trips, wave)
         label = op.attrs.get("label", "")
         copies = self.copied.get(label[5:]) if label.startswith("copy_") else None
+        apart = self.computing == self.kernel.waves
+        loop = Loop((label if label in self.dims else id(op)) if apart else None, self.depth > 0)
         if copies:
-            loop, left = copies.pop(0)
+            left = copies.pop(0)
             begin, _ = self.kept(loop)
         elif wave < self.computing and label in self.dims and values.step == 1:
-            loop = Loop(label, self.depth > 0)
             begin, left = self.common(op, region, frame, *self.kept(loop))
             if op is self.parts(op, region)[-1] and not wave and self.computing < self.kernel.waves:
-                self.copied.setdefault(self.dims[label], []).append((loop, left))
+                self.copied.setdefault(self.dims[label], []).append(left)
             begin -= values.start
         else:
-            loop = Loop(id(op), self.depth > 0)
             begin, end = self.kept(loop)
             left = len(values) - begin - end if len(values) > sum(LONG) else 0
         if left <= 0 or not 0 < begin <= len(values) - left:

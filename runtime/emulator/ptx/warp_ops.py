@@ -49,7 +49,9 @@ NEIGHBOUR = "neighbour"
 class WarpOp:
     """A static instruction."""
 
-    __slots__ = ("busy", "bypass", "index", "kind", "latency", "limit", "memory", "port", "reads", "traffic", "writes")
+    __slots__ = (
+        "busy", "bypass", "index", "kind", "latency", "limit", "memory", "near", "port", "reads", "traffic", "writes",
+    )  # fmt: skip
     index: int
     kind: int
     port: str
@@ -64,6 +66,8 @@ class WarpOp:
     """Groups that a wait leaves; whether a barrier waits, a bulk wait is for sources only."""
     bypass: bool
     """Whether L1 is passed by."""
+    near: bool
+    """Whether what is loaded was written shortly before, and comes from L2."""
     memory: str
     """What waits for the result are called."""
     traffic: int
@@ -108,7 +112,7 @@ class WarpProgram:
         op = WarpOp()
         op.index, op.kind, op.port, op.busy, op.latency = i, PLAIN, "alu", 1, 4
         op.reads, op.writes = self._classes(uses), self._classes(defs)
-        op.limit, op.bypass, op.memory, op.traffic = 0, False, "dependence", 0
+        op.limit, op.bypass, op.near, op.memory, op.traffic = 0, False, False, "dependence", 0
         if row is None:
             return op
         op.port = {Unit.IMAD: "fma"}.get(row.unit, row.unit.value)

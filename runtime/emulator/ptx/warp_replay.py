@@ -99,8 +99,8 @@ class WarpReplay(Queue):
         used = launch.used_units or chip.units
         share = launch.memory_share
         rates = [chip.unit_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
-        self.share_rate = min(rates)
-        """Bytes per clock that L2 and memory have for this SM."""
+        self.share_rate, self.near_rate = min(rates), min(rates[:2])
+        """Bytes per clock that L2 and memory have for this SM, and L2 alone."""
         self.miss_latency = chip.hit_latency + share * (chip.memory_latency - chip.hit_latency)
 
     # ---- workgroups come and go
@@ -494,10 +494,10 @@ class WarpReplay(Queue):
         self.busy["lsu"] += clocks
         return start
 
-    def _brought(self, sm: Sm, t: float, size: float) -> float:
-        """When `size` bytes that are asked for at t are through the link. A multicast takes each receiver's share of
+    def _brought(self, sm: Sm, t: float, size: float, near: bool = False) -> float:
+        """When `size` bytes that are asked for at t are through the link; `near` ones are L2's. A multicast takes each receiver's share of
         L2's rate: 2 x 1 clusters are 7 % slower than none where L2 bounds a product (results/h200_ranking.json)."""
-        link, far = size / self.chip.l1_rate, size / self.share_rate
+        link, far = size / self.chip.l1_rate, size / (self.near_rate if near else self.share_rate)
         begun = max(t, sm.link, sm.far)
         sm.link = max(t, sm.link) + link
         sm.far = max(t, sm.far) + far
@@ -538,7 +538,8 @@ class WarpReplay(Queue):
                 missed = sm.cache.missed([x + w.shift for x in lines] if w.shift else lines)
             if missed:
                 moved = 32 * sectors * missed / len(lines)
-                end = max(self._brought(sm, end, moved), end) + self.miss_latency
+                latency = chip.hit_latency if op.near else self.miss_latency
+                end = max(self._brought(sm, end, moved, op.near), end) + latency
             else:
                 end += chip.l1_latency
             done = max(done, end)

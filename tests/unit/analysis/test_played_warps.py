@@ -89,17 +89,39 @@ def test_trips_that_are_left_out_count():
     assert long[0] > 1.7 * short[0]
 
 
-@pytest.mark.parametrize(("tile", "sizes"), [((64, 64, 64), (256, 256, 4096)), ((64, 128, 64), (512, 512, 4096))])
-def test_adding_parts_is_predicted_as_the_text_does_it(nobody_is_stuck, tile, sizes):
-    """The last of eight workgroups: its sums leave, a fence waits for them, the loads of a part are on their way
-    together."""
+def added_parts(dtype, tile, sizes, parts):
+    """(the roofline of a product in so many parts of K, what is launched)."""
     m, n, k = sizes
-    a, b, c = (np.zeros(s, np.float16) for s in ((m, k), (n, k), (m, n)))
-    kernel = tiled(Form(wd.f16, wd.f16, True), tile, (1, 1, 1), 0, True, 8)
+    a, b, c = (np.zeros(s, dtype.numpy) for s in ((m, k), (n, k), (m, n)))
+    kernel = tiled(Form(dtype, dtype, True), tile, (1, 1, 1), 0 if dtype is wd.f16 else 2, True, parts)
     made = kernel.compile(a, b, c, 1.0, 0.0, target="sm_90a")
     binding = kernel.binding(kernel.bind_arguments((a, b, c, 1.0, 0.0), {}), None)
-    predicted = wd.analyze(made, subs={**binding.dims, **binding.extents}).clocks
-    assert predicted == pytest.approx(sample(made, [a, b, c, 1.0, 0.0]).cycles, rel=CLOSE)
+    return wd.analyze(made, subs={**binding.dims, **binding.extents}), (made, [a, b, c, 1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile", "sizes", "parts"),
+    [
+        (wd.f16, (64, 64, 64), (256, 256, 4096), 8),
+        (wd.f16, (64, 128, 64), (512, 512, 4096), 8),
+        (wd.f32, (32, 32, 16), (64, 64, 32 * 480), 32),  # more parts than trips of a loop are replayed
+    ],
+)
+def test_adding_parts_is_predicted_as_the_text_does_it(nobody_is_stuck, dtype, tile, sizes, parts):
+    """The last of several workgroups: its sums leave, a fence waits for them, the loads of a part are on their way
+    together. What trips of that loop take says nothing of those of the loop over K."""
+    predicted, launched = added_parts(dtype, tile, sizes, parts)
+    assert predicted.clocks == pytest.approx(sample(*launched).cycles, rel=CLOSE)
+
+
+@pytest.mark.parametrize("parts", [2, 8, 32])
+def test_one_workgroup_of_a_tile_reads_all_parts(parts):
+    """What L2 moves of parts grows as they do: each is written and read once."""
+    m, n, k = 64, 64, 32 * 480
+    found, _ = added_parts(wd.f32, (32, 32, 16), (m, n, k), parts)
+    operands, sums = 2 * (m * n // 32) * k * 4, 4 * m * n
+    read = parts if parts > 2 else 1  # of two parts the other one
+    assert found.traffic.l2 == pytest.approx(operands + (parts + read + 1) * sums, rel=0.01)
 
 
 def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
@@ -112,7 +134,7 @@ def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
     run, play = played_warps._Walk.run, played_warps.play_warps
 
     def counted(walk):
-        walked.append(walk.kept)
+        walked.append(walk.short)
         run(walk)
 
     def at_clock(walks, launch, chip, shared_bytes):
