@@ -226,6 +226,8 @@ def grouped(space: Space, size: tuple[int, ...]) -> Work:
 HUGE = [(4096, 4096), (8192, 8192), (16384, 16384)]
 TINY = [(5, 300)]
 WIDE = [(2048, 2048, 2048), (8192, 8192, 64)]
+FEW = [(1024, 1024, 16384)]
+"""Fewer tiles than an H200 has units."""
 SKINNY = [1, 2, 4, 8, 16, 32, 64]
 
 CASES = (
@@ -241,11 +243,11 @@ CASES = (
     Case("split_k", product(wd.bf16, 2e-2), [(256, 256, 65536), (512, 512, 16384)], [(20, 30, 200)], _choices),
     Case("stream_k", product(wd.bf16, 2e-2), [(2304, 2048, 4096), (1536, 1792, 8192)], [(40, 50, 200)], _choices),
     Case("grouped", grouped, [(8, 16, 4096, 4096), (64, 256, 2048, 4096)], [(3, 20, 40, 56)]),
-    Case("f32", product(wd.f32, 1e-5), WIDE, [(40, 36, 50)], _choices),
+    Case("f32", product(wd.f32, 1e-5), [*WIDE, *FEW], [(40, 36, 50)], _choices),
     Case("f32 3xtf32", product(wd.f32, 1e-5, "3xtf32"), WIDE, [(40, 36, 50)], _choices),
     Case("f32 A B", product(wd.f32, 1e-5, b_rows=False), WIDE, [(40, 36, 50)], _choices),
     Case("f32 3xtf32 A B", product(wd.f32, 1e-5, "3xtf32", b_rows=False), WIDE, [(40, 36, 52)], _choices),
-    Case("f64", product(wd.f64, 1e-12), WIDE, [(40, 36, 50)], _choices),
+    Case("f64", product(wd.f64, 1e-12), [*WIDE, *FEW], [(40, 36, 50)], _choices),
 )
 
 

@@ -171,7 +171,7 @@ def choose_tiles(strategy: str, shape: GemmShape, product: Product | None = None
     if strategy in ("wave_parallel", "auto") and product is not None and wide and of_multiply_adds(shape, product):
         rows, columns, _ = min(ADDED, key=lambda x: ceil(ceil(m / x[0]) * ceil(n / x[1]) / product.units) * prod(x))
         if (rows, columns) == ADDED[0][:2]:
-            return _tiles(rows, columns, 2 * width, 4, width, 3)
+            return added_tile(rows, columns, shape)
     if strategy in ("wave_parallel", "split_k", "stream_k", "auto"):
         tile_m, tile_n = (128, 64) if m >= 128 and n >= 128 else (_square(m, n, (64,)),) * 2
         if strategy in ("wave_parallel", "auto") and product is not None and of_multiply_adds(shape, product):
@@ -240,6 +240,14 @@ def _doubles(shape: GemmShape, product: Product, width: int) -> TileChoice:
 def of_multiply_adds(shape: GemmShape, product: Product) -> bool:
     """Whether the chip multiplies f32 by multiply-adds."""
     return shape.dtype.name == "f32" and not product.has_matrix("f32", get_target(product.target))
+
+
+def added_tile(rows: int, columns: int, shape: GemmShape) -> TileChoice:
+    """A tile of products by multiply-adds of f32, with its steps along K."""
+    width = vector_width(shape.dtype)
+    if (rows, columns) == ADDED[0][:2]:
+        return _tiles(rows, columns, 2 * width, 4, width, 3)
+    return _tiles(rows, columns, min(4 * width, shape.k), 2, width, 2)
 
 
 def _large(shape: GemmShape, product: Product) -> tuple[int, int] | None:

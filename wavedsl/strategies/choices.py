@@ -171,6 +171,8 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
         if form.b_rows and (own.tile_m, own.tile_n) == ADDED[0][:2] and of_multiply_adds(shape, chip):
             # Both operands in blocks, transposed in registers: half as many copies as of single words.
             known.append(replace(own, tile_k=4 * own.vector_width, pipeline_stages=3, by_registers=True))
+        if name == "split_k":
+            starts.append(("wave_parallel", choose_tiles("wave_parallel", shape, chip)))
         if k >= 2 * PERSISTENT_K:
             starts += [(x, choose_tiles(x, shape, chip)) for x in ("stream_k", "split_k") if x != name]
     for strategy, start in starts:

@@ -29,6 +29,7 @@ from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
 from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
+from wavedsl.strategies.loop_cuts import parts_of_k
 from wavedsl.strategies.rooms import has_room, room
 from wavedsl.targets import get_target
 
@@ -217,7 +218,13 @@ def chosen(
                 f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny"
             )
         return Choice(name, gemv_cut(*long_columns(form, sizes), chip)), why
-    tiles = choose_tiles(name, GemmShape(m, n, k, form.dtype, form.out, form.beta), chip)
+    shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
+    tiles = choose_tiles(name, shape, chip)
+    if strategy == "auto" and name in _TILES and form.precision is None:
+        found = parts_of_k(shape, tiles, chip)
+        if found is not None:
+            name, tiles = "split_k", found
+            why += f"; {tiles.tile_m} x {tiles.tile_n} in {tiles.split} parts of K take fewest clocks"
     if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
         tiles = replace(tiles, prefetch_distance=0)
     return Choice(name, tiles), why
@@ -553,6 +560,8 @@ def _by_warpgroups(
 _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
 """Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
 one of a trip or two, on large grids."""
+_TILES = ("wave_parallel", "split_k")
+"""Those in whose place it may cut the K of tiles of f32 or f64 in other parts."""
 
 
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
