@@ -674,11 +674,11 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
     for loop, less in shorter.items():
         if loop.inside and walk.played > less.played:
             each[loop] = played.beyond(replayed(less), 1 / (walk.played - less.played))
-    found = whole = with_inner(played, walk)
+    found = full = with_inner(played, walk)
     for loop, less in shorter.items():
         if not loop.inside and walk.whole > less.whole:
             fewer = with_inner(replayed(less), less)
-            found = found.plus(whole.beyond(fewer, 1 / (walk.whole - less.whole)), walk.left[loop])
+            found = found.plus(full.beyond(fewer, 1 / (walk.whole - less.whole)), walk.left[loop])
     return of_launch(Played(found.clocks, found.busy), groups, launch)
 
 
