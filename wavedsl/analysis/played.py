@@ -16,14 +16,15 @@ loads and stores of spilled registers, which the text's resources count.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import MANY, SLOW
+from wavedsl.ir.dataflow.split_k import SUMS
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
@@ -81,9 +82,9 @@ class _Wave:
 class _Play:
     def __init__(
         self, kernel: Kernel, target: Target, threads: Threads, launch: Launch, chip: ChipModel,
-        scratch: Mapping[int, int],
+        scratch: Mapping[int, int], last: bool = True,
     ):  # fmt: skip
-        self.scratch = scratch
+        self.scratch, self.is_last = scratch, last
         self.kernel, self.target, self.threads, self.chip = kernel, target, threads, chip
         self.atoms = {a.name: a for a in target.mma_atoms}
         notes = kernel.notes.get("lowering")
@@ -91,7 +92,8 @@ class _Play:
         used = launch.used_units or chip.units
         share = launch.memory_share
         rates = [chip.l1_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
-        self.line_clocks = chip.line / min(rates)
+        self.line_clocks, self.near_clocks = chip.line / min(rates), chip.line / min(rates[:2])
+        """Clocks of a line from L2 and memory, and of one that L2 has."""
         self.miss = chip.hit_latency + share * (chip.memory_latency - chip.hit_latency)
         self.lds_free = self.memory_free = self.link_free = 0.0
         self.matrix_free = [0.0] * SIMDS
@@ -305,10 +307,11 @@ class _Play:
         missed = self.cache.missed([x + shift for x in lines] if shift else lines)
         done = start + clocks
         if missed:
-            transfer = missed * self.line_clocks
+            near = op.name.startswith("load") and comes_from_l2(self.kernel, op)
+            transfer = missed * (self.near_clocks if near else self.line_clocks)
             self.link_free = max(start, self.link_free) + transfer
             self.busy["memory"] += transfer
-            done = max(done, self.link_free) + self.miss
+            done = max(done, self.link_free) + (chip.hit_latency if near else self.miss)
         elif lines:
             done += chip.hit_latency
         w.vm = max(w.vm, done)
@@ -328,6 +331,8 @@ class _Play:
     def branch(self, w: _Wave, op: Op, frame: Frame) -> Iterator[str]:
         taken = frame.of_wave(op.args[0], w.number)
         w.at += 2 * TURN
+        if taken is None and not self.is_last and op.attrs.get("one_of"):
+            taken = False
         region = op.regions[0] if taken is not False else op.regions[1] if len(op.regions) > 1 else None
         if region is None:
             return
@@ -423,18 +428,40 @@ MOST_OPS = 20_000
 def play(
     kernel: Kernel, target: Target, launch: Launch, hidden: Mapping[int, int], grid: tuple[int, ...],
     chip: ChipModel | None = None, group: tuple[int, ...] = (0, 0, 0), scratch: Mapping[int, int] | None = None,
+    last: bool = True,
 ) -> Played:  # fmt: skip
     """The workgroups of the compute unit that has most of them, while others load the chip as `launch` says.
 
     As many as reside together are played together, `TOGETHER` at most; the others follow at the same rate, or at that
     of the busiest pipe. `hidden`: values of hidden parameters by index; `group`: the workgroup that is played for all
-    of them; `scratch`: what `scratch_by_loop` says of the text. Raises KeyError for targets without a `ChipModel`.
+    of them; `scratch`: what `scratch_by_loop` says of the text; `last`: whether it does what one of several does, who
+    comes last. Raises KeyError for targets without a `ChipModel`.
     """
     chip = chip or CHIPS[target.name]
     threads = Threads(kernel, target.name, chip.line, hidden, grid, group)
     length = max(1, sum(1 for _ in kernel.body.walk()) * kernel.waves)
     groups = together(launch, length)
-    return of_launch(_Play(kernel, target, threads, launch, chip, scratch or {}).run(groups), groups, launch)
+    return of_launch(_Play(kernel, target, threads, launch, chip, scratch or {}, last).run(groups), groups, launch)
+
+
+def with_the_last(kernel: Kernel, launch: Launch, played: Callable[[Launch, bool], Played]) -> Played:
+    """What `played` says of a launch, and of one workgroup of whether it is the last of several. A unit that has more
+    than one of these has one that adds what the others have left, at the end."""
+    if launch.groups == 1 or not any(op.name == "if" and op.attrs.get("one_of") for op in kernel.body.walk()):
+        return played(launch, True)
+    every, one = played(launch, False), replace(launch, groups=1)
+    with_it, without = played(one, True), played(one, False)
+    more = {unit: clocks - without.busy.get(unit, 0.0) for unit, clocks in with_it.busy.items()}
+    busy = {unit: every.busy.get(unit, 0.0) + max(0.0, more.get(unit, 0.0)) for unit in {**every.busy, **more}}
+    return Played(every.clocks + max(0.0, with_it.clocks - without.clocks), busy)
+
+
+def comes_from_l2(kernel: Kernel, op: Op) -> bool:
+    """Whether a load is of sums that other workgroups have just left."""
+    base = op.args[0].op
+    while base is not None and base.name != "param" and base.args:
+        base = base.args[0].op
+    return base is not None and base.name == "param" and kernel.params[base.attrs["index"]].source == SUMS
 
 
 def together(launch: Launch, length: int) -> int:

@@ -21,8 +21,7 @@ import numpy as np
 
 from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import pipe_of
-from wavedsl.analysis.played import MOST_OPS, Played, of_launch, together
-from wavedsl.ir.dataflow.split_k import SUMS
+from wavedsl.analysis.played import MOST_OPS, Played, comes_from_l2, of_launch, together
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.split_loops import per_wave
 from wavedsl.ir.product import Product
@@ -217,13 +216,6 @@ class _Program:
 
     # ------------------------------------------------------------------------------------------------ single ops
 
-    def source(self, base: Value) -> str:
-        """`Param.source` of the array that a base address is of; empty where no parameter is."""
-        op = base.op
-        while op is not None and op.name != "param" and op.args:
-            op = op.args[0].op
-        return self.kernel.params[op.attrs["index"]].source if op is not None and op.name == "param" else ""
-
     def made(self, op: Op) -> w.WarpOp:
         """The warp instruction that an op becomes."""
         name, chip = op.name, self.chip
@@ -241,7 +233,7 @@ class _Program:
             made = self.new(w.ACCESS, "lsu", chip.shared_latency if name.endswith("shared") else chip.hit_latency)
             made.memory = "shared" if name.endswith("shared") else "memory"
             made.bypass = not name.startswith("load")
-            made.near = name == "load.global" and self.source(op.args[0]) == SUMS
+            made.near = name == "load.global" and comes_from_l2(self.kernel, op)
         elif name in _WAITS:
             made = self.new(_WAITS[name])
             made.limit = self.limit(op)
@@ -311,12 +303,12 @@ class Loop(NamedTuple):
 
 
 class _Walk:
-    """Goes through a kernel wave by wave and writes down what each warp runs: of long loops `LONG` trips, of those that
-    are `short` `SHORT`."""
+    """Goes through a kernel wave by wave and writes down what each warp runs: of long loops `LONG` trips, of the one
+    that is `short` `SHORT`. `last`: with what one of several workgroups does, who comes last."""
 
-    def __init__(self, program: _Program, threads: Threads, short: Loop | None = None):
+    def __init__(self, program: _Program, threads: Threads, short: Loop | None = None, last: bool = True):
         self.program, self.threads, self.kernel = program, threads, program.kernel
-        self.short = short
+        self.short, self.last = short, last
         self.depth = 0
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
@@ -395,6 +387,8 @@ class _Walk:
     def branch(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
         condition = op.args[0]
         taken = frame.of_wave(condition, wave)
+        if taken is None and not self.last and op.attrs.get("one_of"):
+            taken = False
         region = op.regions[0] if taken is not False else op.regions[1] if len(op.regions) > 1 else None
         if region is None:
             return
@@ -613,29 +607,29 @@ class Walks:
         self.machine = machine
         self.program = _Program(kernel, machine, chip)
         self.threads = Threads(kernel, machine.name, 32, hidden, grid, group, lanes=WARP)
-        self.known: dict[Loop | None, _Walk] = {}
+        self.known: dict[tuple[Loop | None, bool], _Walk] = {}
         self.marks: dict[Any, list[int]] = {}
 
-    def walk(self, short: Loop | None = None) -> _Walk:
-        found = self.known.get(short)
+    def walk(self, short: Loop | None = None, last: bool = True) -> _Walk:
+        found = self.known.get((short, last))
         if found is None:
-            found = self.known[short] = _Walk(self.program, self.threads, short)
+            found = self.known[short, last] = _Walk(self.program, self.threads, short, last)
             found.run()
         return found
 
     def fork(self, walk: _Walk, less: _Walk) -> Fork | None:
         """Where the replay of `walk` and that of `less` go different ways; None if they have nothing in common."""
-        marks = self.marks.get((walk.short, less.short))
+        marks = self.marks.get((less.short, less.last))
         if marks is None:
             marks = marks_of(walk.warps, less.warps, self.program.ops)
-            self.marks[walk.short, less.short] = marks
+            self.marks[less.short, less.last] = marks
         return Fork(less.warps, marks) if marks else None
 
 
-def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -> Played:
+def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int, last: bool = True) -> Played:
     """The workgroups of the SM that has most of them, while others load the chip as `launch` says. `chip` may have
     other rates of L2 and memory than that of `walks`, but no other latencies."""
-    walk = walks.walk()
+    walk = walks.walk(last=last)
     whole = launch.groups * walk.played <= MOST_OPS
     if walk.total == walk.played and (2 * launch.resident + 1) * walk.played <= QUEUED * MOST_OPS:
         whole = True  # they take each other's places, and what is not replayed goes on at their rate
@@ -644,7 +638,7 @@ def play_warps(walks: Walks, launch: Launch, chip: SmModel, shared_bytes: int) -
     taken = resident * -(-shared_bytes // chip.line)
     here = Launch(groups, resident, launch.memory_share, launch.used_units)
 
-    shorter = {loop: walks.walk(loop) for loop, count in walk.left.items() if count}
+    shorter = {loop: walks.walk(loop, last) for loop, count in walk.left.items() if count}
 
     def new() -> WarpReplay:
         lines = max(64, chip.l1_lines - taken)

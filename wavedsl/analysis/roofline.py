@@ -439,7 +439,7 @@ def _played(
 ) -> Played:  # fmt: skip
     """Clocks of the fullest unit and its pipes' busy ones, by the cycle model. `missing`: the part of the traffic that
     comes from memory."""
-    from wavedsl.analysis.played import play, scratch_by_loop
+    from wavedsl.analysis.played import play, scratch_by_loop, with_the_last
     from wavedsl.runtime.emulator.cycle_chips import varied
 
     launch, group, scale = _launch(issued, chip, resident, missing)
@@ -447,7 +447,11 @@ def _played(
     hidden = hidden_values(compiled, sizes)
     model = varied(compiled.target, units=chip.units)
     scratch = scratch_by_loop(compiled.kernel_ir, compiled.resources)
-    return play(compiled.kernel_ir, target, launch, hidden, grid, model, group, scratch).scaled(scale)
+
+    def played(launch: Any, last: bool) -> Played:
+        return play(compiled.kernel_ir, target, launch, hidden, grid, model, group, scratch, last)
+
+    return with_the_last(compiled.kernel_ir, launch, played).scaled(scale)
 
 
 def _launch(issued: Issued, chip: Product, resident: int, missing: float) -> tuple[Any, tuple[int, ...], float]:
@@ -466,6 +470,7 @@ def _warps_played(
     missing: float, model: Any,
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
+    from wavedsl.analysis.played import with_the_last
     from wavedsl.analysis.played_warps import Walks, at_own_clock, play_warps, power_of_products, sm_of
     from wavedsl.runtime.emulator.cycle_queue import sharing
     from wavedsl.runtime.emulator.ptx.emulator import registers_of
@@ -484,7 +489,11 @@ def _warps_played(
         rate = min(sm.l2_rate, sm.dram_rate / missing) if missing else sm.l2_rate
         used = busy if launch.groups == 1 else sharing(issued.groups, chip.units, rate, sm.unit_rate)
         here = replace(launch, used_units=max(1.0, used))
-        return play_warps(walks, here, sm, compiled.shared_bytes).scaled(scale)
+
+        def of_launch(launch: Any, last: bool) -> Played:
+            return play_warps(walks, launch, sm, compiled.shared_bytes, last)
+
+        return with_the_last(kernel, here, of_launch).scaled(scale)
 
     at_product = model or sm_of(chip)
     if at_product is None:

@@ -137,19 +137,19 @@ def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
         walked.append(walk.short)
         run(walk)
 
-    def at_clock(walks, launch, chip, shared_bytes):
+    def at_clock(walks, launch, chip, shared_bytes, last):
         clocks.append(chip.gigahertz)
-        return play(walks, launch, chip, shared_bytes)
+        return play(walks, launch, chip, shared_bytes, last)
 
     monkeypatch.setattr(played_warps._Walk, "run", counted)
     monkeypatch.setattr(played_warps, "play_warps", at_clock)
     shared = wd.analyze(compiled, subs=sizes, product="h200").clocks
     assert len(set(clocks)) > 1 and len(walked) == len(set(walked))
 
-    def alone(walks, launch, chip, shared_bytes):
+    def alone(walks, launch, chip, shared_bytes, last):
         t = walks.threads
         own = played_warps.Walks(t.kernel, walks.machine, chip, t.hidden, t.grid, t.group)
-        return play(own, launch, chip, shared_bytes)
+        return play(own, launch, chip, shared_bytes, last)
 
     monkeypatch.setattr(played_warps, "play_warps", alone)
     assert wd.analyze(compiled, subs=sizes, product="h200").clocks == shared
