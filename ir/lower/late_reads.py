@@ -204,6 +204,17 @@ class Ahead:
                 self.flying += loaded
 
 
+def compute_ahead(low: Lowering, value: Fragment) -> None:
+    """Compute what a loop hands on of reads that are late, with loads ahead as for stores: a sum of parts would wait
+    for each of its loads. ptxas has an order of its own."""
+    if low.target.assembler_schedules or not isinstance(value, Lazy):
+        return
+    ahead = Ahead(low, [(value, (e,)) for e in range(value.layout.elements_per_lane)])
+    for e in range(value.layout.elements_per_lane):
+        ahead.next()
+        value.element(low.b, e)
+
+
 def _leaves(values: Sequence[Fragment]) -> list[Fragment]:
     """What values are computed of and is in registers already, each once."""
     found: dict[int, Fragment] = {}
@@ -220,4 +231,4 @@ def _leaves(values: Sequence[Fragment]) -> list[Fragment]:
     return list(found.values())
 
 
-__all__ = ["Ahead", "LateRead", "is_late", "late_step"]
+__all__ = ["Ahead", "LateRead", "compute_ahead", "is_late", "late_step"]

@@ -22,7 +22,7 @@ from wavedsl.ir.layouts.fragment import Fragment, chunk_count, standard
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.late_parts import Parts, adds_parts
-from wavedsl.ir.lower.late_reads import is_late, late_step
+from wavedsl.ir.lower.late_reads import compute_ahead, is_late, late_step
 from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.loop_registers import kept_in_shared, room_for_loads, scarce_registers
@@ -442,7 +442,9 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
         made = tuple(("y", carry.id, c) for c in range(len(mine)))
 
         def emit(context: Context, last: Node = last, made: tuple[Key, ...] = made, carry: Node = carry) -> None:
-            value = standard(low.b, relaid(low, low.value(last, context.env), low.layout(carry)))
+            found = low.value(last, context.env)
+            compute_ahead(low, found)
+            value = standard(low.b, relaid(low, found, low.layout(carry)))
             for key, chunk in zip(made, value.chunks):
                 # Addresses in the loop may rest on a single number's being the same in all lanes; some hold parts.
                 parts = any(x.id in low.late_sums for x in last.inputs)

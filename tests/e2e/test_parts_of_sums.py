@@ -5,6 +5,7 @@ Evaluator, emulator and assembler against NumPy; whole numbers, so that the orde
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from agree import TARGETS, agree
 from products import BM, BN, K, M, N
 
 import wavedsl as wd
+from wavedsl.strategies.kernels import Form, tiled
 
 CHIPS = (*TARGETS, "sm_90a")
 H, D = wd.symbols("H D")
@@ -277,3 +279,17 @@ def test_extremes_that_have_no_parts() -> None:
         with pytest.raises(wd.CompileError, match="max along N, which is spread over workgroups") as caught:
             kernel.compile(subs={M: 64, N: 64}, target="gfx942")
         assert "wd.atomic_max(wd.max(x, dim=N), out), with nothing on the way" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_loads_of_a_part_are_on_their_way_together(target):
+    """What the last workgroup adds of a part comes with one wait for memory, not with one per load."""
+    form = Form(wd.bf16, wd.bf16, True)
+    a, b, c = (np.zeros(size, np.float32).astype(wd.bf16.numpy) for size in ((128, 2048), (128, 2048), (128, 128)))
+    made = tiled(form, (128, 128, 32), (2, 2, 1), 2, True, 8).compile(a, b, c, 1.0, 0.0, target=target)
+    text = made.asm.splitlines()
+    start = next(i for i, line in enumerate(text) if re.match(r"\.L\w*_parts\d+:", line))
+    stop = next(i for i in range(start, len(text)) if "s_cbranch" in text[i])
+    loop = [line.split()[0] for line in text[start:stop] if line.strip()]
+    loads = [i for i, name in enumerate(loop) if name.startswith("buffer_load")]
+    assert len(loads) == 16 and loads[-1] < loop.index("s_waitcnt")
