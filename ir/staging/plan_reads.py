@@ -322,9 +322,12 @@ SECOND_WAVE = 192
 def shared_room(low: Lowering, region: Region) -> int:
     """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
     nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
-    them, and where registers keep a second wave away."""
+    them, where registers keep a second wave away, and where the launch has no second workgroup for a unit."""
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
+    launched = grid(low)
+    if launched is not None and launched <= target.units:
+        return budget
     held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
     if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
         return budget

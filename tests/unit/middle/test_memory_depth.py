@@ -10,6 +10,7 @@ import pytest
 from wavedsl.ir.staging.memory_depth import MOST_STAGES
 
 import wavedsl as wd
+from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.targets import get_target
 
 M, N, K, BM, BN, BK, WM, WN = wd.symbols("M N K BM BN BK WM WN")
@@ -130,3 +131,14 @@ def test_small_workgroups_leave_no_simd_idle(columns: int, target: str, m: int, 
         wd.write(loop, c)
 
     assert slots(largest.compile(subs={M: m, N: 2 * columns, K: 512}, target=target)) == count
+
+
+@pytest.mark.parametrize(("size", "shared"), [(2048, 65536), (4096, 32768)])
+def test_nobody_leaves_room_for_a_workgroup_that_does_not_come(size, shared):
+    """256 workgroups, fewer than MI300X has units, take all of shared memory: two slots of 64 elements of K. A launch
+    of 1024 has two of them on a unit."""
+    form = Form(wd.bf16, wd.bf16, True)
+    made = tiled(form, (128, 128, 64), (2, 2, 1), 0, split=1).compile(
+        *(np.broadcast_to(np.zeros((), wd.bf16.numpy), (size, size)) for _ in range(3)), 1.0, 0.0, target="gfx942"
+    )
+    assert made.shared_bytes == shared
