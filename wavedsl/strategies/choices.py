@@ -5,6 +5,7 @@ takes. The others differ from it by more than a step of one size: an estimate ca
 would trying them all say much. They come from several sources, in turns:
 
     warpgroups     the cuts of least estimated clocks, with K whole, in parts, and in parts that a second launch adds
+    waves          the best of each tile of matrix instructions of waves, by estimated clocks
     joined         those whose parts of K a cluster adds
     streams        multiply-adds for a few rows: more or fewer columns, waves and parts
     tiles          the strategy's tiles twice and half as long, deeper rings, shares of K where tiles leave units idle
@@ -34,6 +35,7 @@ from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
 from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.matrix_cuts import best_cuts
 from wavedsl.strategies.plan import (
     MOST_SUMS,
     Choice,
@@ -84,6 +86,7 @@ def gemm_choices(
     first, _ = chosen("auto", form, sizes, chip, launches)
     sources = [
         _warpgroups(first, form, sizes, chip, launches),
+        _waves(first, form, sizes, chip),
         _joined(first, form, sizes, chip),
         _streams(form, sizes, chip),
         _tiles(first, form, sizes, chip),
@@ -91,8 +94,8 @@ def gemm_choices(
     if isinstance(first.cut, GemvCut) and warpgroups.suits(form, sizes, chip):
         sources.pop()  # their tiles do the same with fewer barriers
     elif isinstance(first.cut, warpgroups.Cut) and min(sizes[:2]) > GEMV_ROWS // 2:
-        sources.pop(2)  # multiply-adds of three and four rows take longer than their loads (H200: 44 to 76 us for 35)
-    kinds = (warpgroups.Cut, None, GemvCut, TileChoice)
+        sources.pop(3)  # multiply-adds of three and four rows take longer than their loads (H200: 44 to 76 us for 35)
+    kinds = (warpgroups.Cut, None, None, GemvCut, TileChoice)
     kin = next(i for i, kind in enumerate(kinds) if kind is not None and isinstance(first.cut, kind))
     sources.insert(0, sources.pop(kin))
     found: dict[Choice, None] = {first: None}
@@ -107,6 +110,15 @@ def _warpgroups(
     """Cuts by their estimated clocks, none of which is a neighbour of one before."""
     if warpgroups.suits(form, sizes, chip) or warpgroups.suits_shallow(form, sizes, chip):
         yield from _apart(first, warpgroups.cuts(form, sizes, chip, launches))
+
+
+def _waves(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:
+    """Tiles of matrix instructions of waves by their estimated clocks, where the first choice is such."""
+    if isinstance(first.cut, TileChoice) and first.strategy in ("skinny", "wave_parallel", "split_k", "stream_k"):
+        for cut in best_cuts(form, sizes, chip):
+            cut = replace(cut, prefetch_distance=first.cut.prefetch_distance)
+            name = "skinny" if first.strategy == "skinny" else "wave_parallel"
+            yield Choice("split_k" if cut.split > 1 else name, cut)
 
 
 def _joined(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:

@@ -30,6 +30,7 @@ from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_
 from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.strategies.loop_cuts import parts_of_k
+from wavedsl.strategies.matrix_cuts import better_cut
 from wavedsl.strategies.rooms import has_room, room
 from wavedsl.targets import get_target
 
@@ -225,6 +226,17 @@ def chosen(
         if found is not None:
             name, tiles = "split_k", found
             why += f"; {tiles.tile_m} x {tiles.tile_n} in {tiles.split} parts of K take fewest clocks"
+    if strategy == "auto" and name in _LOOPS - {"gemv"}:
+        small = name == "wave_parallel" and _is_small(tiles, m, n, chip)
+        now = tiles
+        if small:
+            side, deep, waves = _shares_of_waves(form, m, n)
+            now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
+        found = better_cut(form, sizes, now, chip, small or name == "stream_k", small)
+        if found is not None:
+            name, tiles = "split_k" if found.split > 1 else "skinny" if name == "skinny" else "wave_parallel", found
+            parts = f" in {tiles.split} parts of K" if tiles.split > 1 else ""
+            why += f"; {tiles.tile_m} x {tiles.tile_n}{parts} take fewest clocks"
     if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
         tiles = replace(tiles, prefetch_distance=0)
     return Choice(name, tiles), why
@@ -568,13 +580,22 @@ def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: An
     """Tiles spread over waves where there are enough for the chip; else the waves of a small tile share K, and
     workgroups share what is left of it."""
     m, n, _ = sizes
-    if 2 * ceil(m / plan.tiles.tile_m) * ceil(n / plan.tiles.tile_n) > chip.units:
+    if not _is_small(plan.tiles, m, n, chip):
         _loop(plan, form, chip, arrays, sizes, factors)
         return
-    side = 16 if min(m, n) <= 64 else 32
+    side, deep, waves = _shares_of_waves(form, m, n)
+    _dealt(plan, form, chip, arrays, sizes, factors, (side, side, deep), (1, 1, waves))
+
+
+def _is_small(tiles: TileChoice, m: int, n: int, chip: Product) -> bool:
+    """Whether tiles leave half of the chip's units idle."""
+    return 2 * ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) <= chip.units
+
+
+def _shares_of_waves(form: Form, m: int, n: int) -> tuple[int, int, int]:
+    """Side and depth of a small tile, and the waves that share its K."""
     deep = WAVE_BYTES // 2 if form.promoted else WAVE_BYTES  # fragments are held twice
-    cut = (side, side, WAVES * deep * 8 // form.dtype.bits)
-    _dealt(plan, form, chip, arrays, sizes, factors, cut, (1, 1, WAVES))
+    return 16 if min(m, n) <= 64 else 32, WAVES * deep * 8 // form.dtype.bits, WAVES
 
 
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:

@@ -1,0 +1,106 @@
+"""Tiles and parts of K that `auto` takes where waves multiply out of shared memory: AMD's chips, and sm_80."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+import pytest
+
+import wavedsl as wd
+from wavedsl.analysis.launches import analyze_launches, launch_of
+from wavedsl.analysis.roofline import product_named
+from wavedsl.analysis.strategy import GemmShape, choose_tiles
+from wavedsl.strategies import gemm_choices, plan_gemm
+from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.matrix_cuts import better_cut
+from wavedsl.strategies.plan import Choice
+
+CHIPS = {name: product_named(name) for name in ("MI300X", "MI355X", "A100")}
+DECODING = [(16, 8192, 8192), (64, 14336, 4096), (64, 4096, 14336), (32, 4096, 4096)]
+
+
+def arrays(size):
+    m, n, k = size
+    return tuple(np.empty(shape, wd.bf16.numpy) for shape in ((m, k), (n, k), (m, n)))
+
+
+def predicted(chip, given, choice=None):
+    """Seconds of a product by the cycle model."""
+    launches = plan_gemm(*given, transpose_b=True, product=chip, choice=choice).launches
+    found = analyze_launches([launch_of(x.kernel, x.arguments, chip.target) for x in launches], chip)
+    return sum(x.seconds for x in found)
+
+
+@pytest.mark.parametrize("size", DECODING, ids=str)
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_few_rows_keep_units_asking_for_memory(chip, size):
+    tiles = plan_gemm(*arrays(size), transpose_b=True, product=chip).tiles
+    assert ceil(size[0] / tiles.tile_m) * ceil(size[1] / tiles.tile_n) * tiles.split >= 0.4 * chip.units
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+@pytest.mark.parametrize(
+    ("size", "factor"), [((64, 4096, 14336), 0.5), ((512, 512, 16384), 0.9), ((1024, 1024, 1024), 0.75)], ids=str
+)
+def test_the_cycle_model_finds_them_better(chip, size, factor):
+    """Than what the roofline's strategy took by itself, by as much as this or more."""
+    given = arrays(size)
+    shape = GemmShape(*size, wd.bf16)
+    plan = plan_gemm(*given, transpose_b=True, product=chip)
+    assert "take fewest clocks" in plan.why
+    name = wd.analysis.analyze_gemm(*size, wd.bf16, product=chip).recommended_strategy
+    before = replace(choose_tiles(name, shape, chip), prefetch_distance=0)
+    assert predicted(chip, given) < factor * predicted(chip, given, Choice(name, before))
+
+
+@pytest.mark.parametrize(("chip", "size"), [("MI300X", 4096), ("MI355X", 4096), ("A100", 3072)])
+def test_large_tiles_stay_where_there_are_enough(chip, size):
+    product = CHIPS[chip]
+    tiles = plan_gemm(*arrays((size,) * 3), transpose_b=True, product=product).tiles
+    want = choose_tiles("wave_parallel", GemmShape(size, size, size, wd.bf16), product)
+    assert (tiles.tile_m, tiles.tile_n, tiles.split) == (want.tile_m, want.tile_n, 1)
+
+
+def test_small_products_stay_with_waves_that_share_k():
+    """512 cubed on MI300X: 256 tiles of 32 x 32, two steps each."""
+    plan = plan_gemm(*arrays((512, 512, 512)), transpose_b=True, product="MI300X")
+    assert plan.strategy == "wave_parallel" and "clocks" not in plan.why
+
+
+def test_what_has_estimates_of_its_own_is_left_alone():
+    tiles = choose_tiles("wave_parallel", GemmShape(512, 512, 512, wd.f16), product_named("H200"))
+    for dtype, precision in ((wd.f16, None), (wd.f32, "3xtf32"), (wd.f64, None), (wd.f32, None)):
+        form = Form(dtype, dtype, True, precision=precision)
+        assert better_cut(form, (512, 512, 4096), tiles, product_named("H200")) is None
+
+
+def test_choices_are_the_best_of_several_tiles():
+    found = gemm_choices(*arrays((64, 4096, 14336)), transpose_b=True, product="MI355X")
+    first = plan_gemm(*arrays((64, 4096, 14336)), transpose_b=True, product="MI355X")
+    assert found[0] == first.choice
+    assert len({(x.cut.tile_m, x.cut.tile_n) for x in found}) >= 3
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype"),
+    [("MI300X", wd.bf16), ("MI300X", wd.f32), ("MI300X", wd.f64), ("MI355X", wd.f8e4m3), ("A100", wd.f16)], ids=str,
+)
+@pytest.mark.parametrize(("size", "b_rows"), [((20, 150, 1100), True), ((70, 90, 1600), False)], ids=str)
+def test_products(chip, dtype, size, b_rows):
+    """Few rows and columns, K in parts: against NumPy, with alpha and beta."""
+    m, n, k = size
+    product = CHIPS[chip]
+    out = wd.bf16 if dtype is wd.f8e4m3 else dtype
+    random = np.random.default_rng(0)
+    a = random.integers(-3, 4, (m, k)).astype(dtype.numpy)
+    b = random.integers(-3, 4, (n, k) if b_rows else (k, n)).astype(dtype.numpy)
+    c = random.integers(-3, 4, (m, n)).astype(out.numpy)
+    exact = a.astype(np.float64) @ (b.T if b_rows else b).astype(np.float64)
+    want = (0.25 * exact + 2 * c.astype(np.float64)).astype(np.float32).astype(out.numpy)
+    plan = plan_gemm(a, b, c, alpha=0.25, beta=2.0, transpose_b=b_rows, product=product)
+    assert "take fewest clocks" in plan.why, plan
+    for launch in plan.launches:
+        launch.kernel.compile(*launch.arguments, target=product.target).emulate(*launch.arguments)
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))

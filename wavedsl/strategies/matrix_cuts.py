@@ -1,0 +1,199 @@
+"""Tiles, waves and parts of K for products that waves multiply out of shared memory: AMD's chips, and NVIDIA's before
+Hopper.
+
+In: a form, M, N and K, a chip. Out: the `TileChoice` of least estimated clocks, among tiles of 16 to 256 a side, four
+or eight waves, rows of 128 or 256 bytes, and up to `MOST_PARTS` parts of K.
+
+    step     the longest of: products on the matrix units of the waves that reside; shared memory, which copies fill and
+             waves read; what comes from L2; a load's latency, over the steps that copies run ahead and the workgroups
+             that wait side by side
+    launch   workgroups of the busiest unit x steps x step, no less than memory takes; what it begins and ends with;
+             with parts, sums that leave, and that the last workgroup of a tile reads of all parts
+
+Fitted to what the cycle model says of 490 products in bf16 (M x N x K from 16 x 8192 x 8192 to 2048 cubed, all such
+tiles) on MI300X, MI355X and A100: 11, 11 and 15 % of standard deviation. No chip has said anything of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+from wavedsl.analysis.strategy import PERSISTENT_K, TileChoice
+from wavedsl.ir.product import Product
+from wavedsl.strategies.caching import runs_ahead
+from wavedsl.strategies.kernels import Form
+from wavedsl.strategies.warpgroups import KEPT_SUMS, NEAR, Rates
+from wavedsl.targets import get_target
+
+SIDES = (16, 32, 64, 128, 256)
+ROWS = (128, 256)
+"""Bytes of a row of a step."""
+MOST_AREA = 256 * 128
+WIDE_AREA = 128 * 128
+"""Elements of a tile from which on eight waves are tried, too."""
+MOST_PARTS = 32
+LEAST_DEPTH = 2 * PERSISTENT_K
+"""Elements of K that a part has at least."""
+HOPELESS = 1.3
+"""Factor of the least estimated clocks beyond which a cut is not tried."""
+GAIN = 0.9
+"""Share of the clocks of what there is that another cut must be estimated to take at most."""
+
+
+class Pace(NamedTuple):
+    """Fitted clocks: of a load under way; share of a step's work that is added to it, since what is loaded is stored
+    behind products; of barriers per step; of what a workgroup begins and ends with; of an exchange of parts."""
+
+    load: float
+    mixed: float
+    step: float
+    ends: float
+    exchange: float
+
+
+class Unit(NamedTuple):
+    """What an estimate asks of a chip: its rates; multiply-adds per clock of a unit; bytes per clock of a unit's ports
+    of shared memory and of L2; bytes of its shared memory; its SIMDs; whether copies run as far ahead as a ring has
+    slots; the share of memory's rate that kernels reach; the pace of its vendor's."""
+
+    rates: Rates
+    products: float
+    shared: float
+    loads: float
+    shared_bytes: int
+    simds: int
+    ahead: bool
+    reached: float
+    pace: Pace
+
+    @staticmethod
+    def of(chip: Product, form: Form) -> Unit:
+        target, rates = get_target(chip.target), Rates.of(chip)
+        return Unit(
+            rates, chip.matrix_rates(target)[form.multiplied.name] / 2, chip.unit_port(target, "load.shared"),
+            min(rates.unit, chip.unit_port(target, "load.global")), target.shared_bytes, target.simds,
+            runs_ahead(chip), chip.reached, PACE[target.vendor],
+        )  # fmt: skip
+
+
+PACE = {"amd": Pace(700, 0.25, 100, 3000, 500), "nvidia": Pace(1200, 0.5, 100, 1500, 2000)}
+
+
+def suits(form: Form, chip: Product) -> bool:
+    """Whether waves multiply this dtype by matrix instructions whose operands they load themselves, on a chip that has
+    no other ones."""
+    target = get_target(chip.target)
+    if form.precision or target.warpgroup is not None:
+        return False
+    return form.multiplied.name in chip.matrix_rates(target)
+
+
+def better_cut(
+    form: Form, sizes: Sequence[int], tiles: TileChoice, chip: Product, dealt: bool = False, along_k: bool = False
+) -> TileChoice | None:  # fmt: skip
+    """The cut of least estimated clocks; None where `tiles` take about as many, and where nothing can be estimated.
+    `dealt`: of `tiles`, units would share the steps of all; `along_k`: waves would share K."""
+    if not suits(form, chip):
+        return None
+    unit = Unit.of(chip, form)
+    found = _best(form, tuple(sizes), unit)
+    if found is None or clocks(form, sizes, found, unit) >= GAIN * clocks(form, sizes, tiles, unit, dealt, along_k):
+        return None
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _best(form: Form, sizes: tuple[int, ...], unit: Unit) -> TileChoice | None:
+    return min(_cuts(form, sizes, unit), key=lambda x: clocks(form, sizes, x, unit), default=None)
+
+
+def best_cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[TileChoice]:
+    """The best of each tile, the best of all first, while they are estimated to take no more than `HOPELESS` times as
+    long as that."""
+    if not suits(form, chip):
+        return
+    unit, seen = Unit.of(chip, form), set[tuple[int, int]]()
+    found = sorted((clocks(form, sizes, x, unit), i, x) for i, x in enumerate(_cuts(form, tuple(sizes), unit)))
+    for needed, _, cut in found:
+        if needed > HOPELESS * found[0][0]:
+            return
+        if (cut.tile_m, cut.tile_n) not in seen:
+            seen.add((cut.tile_m, cut.tile_n))
+            yield cut
+
+
+def clocks(
+    form: Form, sizes: Sequence[int], tiles: TileChoice, unit: Unit, dealt: bool = False, along_k: bool = False
+) -> float:  # fmt: skip
+    """Clocks that a product is estimated to take; `dealt` and `along_k` as for `better_cut`."""
+    m, n, k = sizes
+    rates, pace = unit.rates, unit.pace
+    size = form.dtype.bits / 8
+    rows, columns, deep = tiles.tile_m, tiles.tile_n, tiles.tile_k
+    waves, stages = tiles.waves_m * tiles.waves_n, _stages(form, tiles, unit)
+    groups = ceil(m / rows) * ceil(n / columns) * tiles.split
+    each = 1 if dealt else ceil(groups / rates.units)
+    stage = (rows + columns) * deep * size
+    resident = max(1, min(each, int(unit.shared_bytes // (stages * stage)), 16 * unit.simds // waves))
+    products = rows * columns * deep / unit.products * unit.simds / min(unit.simds, waves * resident)
+    read = stage if along_k else waves * (rows / tiles.waves_m + columns / tiles.waves_n) * deep * size
+    busy = max(products, (read + stage) / unit.shared, stage / unit.loads)
+    ahead = max(1, stages - 1) if unit.ahead else 1
+    step = max(busy + pace.step / resident, (pace.load + pace.mixed * busy) / (ahead * resident))
+    memory = ((m + n) * k * size + m * n * form.out.bits / 8) / rates.memory / unit.reached
+    steps = ceil(k / tiles.split / deep)
+    steps = ceil(groups * steps / rates.units) if dealt else each * steps
+    total = max(steps * step, memory) + pace.ends * max(1.0, each / resident)
+    if tiles.split == 1:
+        return total
+    sums = rows * columns * form.sums.bits / 8 / unit.loads
+    parts = tiles.split if tiles.split > 2 else 1  # of two parts the other one
+    held = tiles.split * m * n * form.sums.bits / 8
+    spilled = 2 * held / rates.memory if held > KEPT_SUMS * rates.l2_bytes else 0.0
+    return total + each * sums + pace.exchange + parts * (sums + NEAR * rates.latency) + spilled
+
+
+def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
+    """Slots of the ring, as the plan and the compiler have them."""
+    if tiles.pipeline_stages or not unit.ahead:
+        return tiles.pipeline_stages or 2
+    stage = (tiles.tile_m + tiles.tile_n) * tiles.tile_k * form.dtype.bits // 8
+    return max(2, min(4, unit.shared_bytes // stage))
+
+
+def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
+    m, n, k = sizes
+    for rows in SIDES:
+        for columns in SIDES:
+            if rows * columns > MOST_AREA or (rows > 16 and rows >= 2 * m) or (columns > 16 and columns >= 2 * n):
+                continue
+            for count in (4, 8) if rows * columns >= WIDE_AREA else (4,):
+                waves = _waves(rows, columns, count)
+                for row in ROWS:
+                    deep = row * 8 // form.dtype.bits
+                    if waves is None or 2 * (rows + columns) * row > unit.shared_bytes or deep > 2 * k:
+                        continue
+                    stages = 0 if unit.ahead else 2
+                    tiles = TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
+                    yield tiles
+                    for parts in range(2, min(MOST_PARTS, k // LEAST_DEPTH) + 1):
+                        yield replace(tiles, split=parts)
+
+
+def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:
+    """As many waves as square as they can be, of 16 rows and columns at least."""
+    along = [1, 1]
+    while along[0] * along[1] < count:
+        sides = rows // along[0], columns // along[1]
+        longer = 0 if sides[0] > sides[1] else 1
+        if sides[longer] < 32:
+            return None
+        along[longer] *= 2
+    return along[0], along[1]
+
+
+__all__ = ["Unit", "best_cuts", "better_cut", "clocks", "suits"]
