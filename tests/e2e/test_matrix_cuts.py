@@ -12,7 +12,7 @@ import wavedsl as wd
 from wavedsl.analysis.launches import analyze_launches, launch_of
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
-from wavedsl.strategies import gemm_choices, plan_gemm
+from wavedsl.strategies import gemm_choices, plan_gemm, plan_grouped
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.matrix_cuts import better_cut
 from wavedsl.strategies.plan import Choice
@@ -104,3 +104,30 @@ def test_products(chip, dtype, size, b_rows):
     for launch in plan.launches:
         launch.kernel.compile(*launch.arguments, target=product.target).emulate(*launch.arguments)
     np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+
+
+@pytest.mark.parametrize("chip", ["MI300X", "MI355X"])
+def test_large_groups_have_large_blocks(chip):
+    """64 groups of 256 rows on average: blocks of 128 x 128 take two thirds of the clocks of 128 x 64 or less."""
+    counts = np.random.default_rng(64).multinomial(64 * 256, np.full(64, 1 / 64)).tolist()
+    few = np.random.default_rng(8).multinomial(8 * 16, np.full(8, 1 / 8)).tolist()
+    a, b, c = (np.empty(shape, wd.bf16.numpy) for shape in ((sum(counts), 4096), (64, 2048, 4096), (sum(counts), 2048)))
+    plan = plan_grouped(a, b, c, counts, transpose_b=True, product=chip)
+    assert (plan.tiles.tile_m, plan.tiles.tile_n, plan.tiles.pipeline_stages) == (128, 128, 2)
+    small = plan_grouped(a[: sum(few)], b[:8], c[: sum(few)], few, transpose_b=True, product=chip)
+    assert (small.tiles.tile_m, small.tiles.tile_n) == (16, 64)
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_grouped_products(chip):
+    """Groups that end inside of large blocks, one without a row."""
+    random = np.random.default_rng(0)
+    counts = [150, 0, 131, 290]
+    a, b = random.integers(-3, 4, (sum(counts), 96)), random.integers(-3, 4, (4, 140, 96))
+    a, b, c = a.astype(np.float16), b.astype(np.float16), np.full((sum(counts), 140), np.nan, np.float16)
+    ends = np.cumsum([0, *counts])
+    want = np.concatenate([a[x:y].astype(np.float64) @ m.T for x, y, m in zip(ends, ends[1:], b)])
+    plan = plan_grouped(a, b, c, counts, transpose_b=True, product=chip)
+    (launch,) = plan.launches
+    launch.kernel.compile(*launch.arguments, target=chip.target).emulate(*launch.arguments)
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float16).astype(np.float64))

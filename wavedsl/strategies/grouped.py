@@ -27,7 +27,7 @@ from wavedsl.analysis.strategy import TileChoice
 from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.source import here
-from wavedsl.strategies import warpgroups
+from wavedsl.strategies import matrix_cuts, warpgroups
 from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import (
@@ -102,6 +102,7 @@ def plan_grouped(
     used, k = [x for x in counts if x], int(a.shape[1])
     average = sum(used) / max(1, len(used))
     best = warpgroups.best_blocks(form, counts, n, k, chip) if used and n and _bulk(form, n, k, chip) else None
+    found = None
     if best is not None:
         rows, columns, deep = best.tile
         tiles = TileChoice(rows, columns, deep, 0, *best.waves, 1, 0)
@@ -111,6 +112,9 @@ def plan_grouped(
         columns = COLUMNS[wide]
         waves = max(1, rows // 32), columns // 32
         tiles = TileChoice(rows, columns, 128 * 8 // form.dtype.bits, STAGES, *waves, 1, STAGES - 1)
+        found = matrix_cuts.better_blocks(form, counts, n, k, tiles, chip) if used and n and k else None
+        if found is not None:
+            rows, columns, tiles = found.tile_m, found.tile_n, found
     plan = Plan("grouped", f"{len(counts)} groups of {average:.0f} rows on average", tiles)
     if not used or n == 0:
         return plan
@@ -119,6 +123,10 @@ def plan_grouped(
     if best is not None:  # rings take what shared memory has
         plan.in_flight = depth(form, best.tile, groups, ceil(k / best.tile[2]), MOST_STAGES, 0, chip).in_flight
         kernel = grouped(form, best.tile, best.waves, 0)
+    elif found is not None:
+        cut = (rows, columns, depth_of(tiles, form))
+        plan.in_flight = depth(form, cut, groups, ceil(k / cut[2]), max(2, tiles.pipeline_stages), 0, chip).in_flight
+        kernel = grouped(form, cut, waves_of(tiles, form, chip), tiles.pipeline_stages)
     else:
         cut = deep_enough(form, (rows, columns, depth_of(tiles, form)), groups, k, chip)
         ahead = depth(form, cut, groups, max(1, ceil(k / cut[2])), STAGES, 0, chip)

@@ -42,6 +42,8 @@ HOPELESS = 1.3
 """Factor of the least estimated clocks beyond which a cut is not tried."""
 GAIN = 0.9
 """Share of the clocks of what there is that another cut must be estimated to take at most."""
+GAIN_OF_BLOCKS = 0.8
+"""The same of blocks of ragged groups: products of a few rows per group, which memory bounds, gain nothing."""
 
 
 class Pace(NamedTuple):
@@ -131,11 +133,50 @@ def clocks(
 ) -> float:  # fmt: skip
     """Clocks that a product is estimated to take; `dealt` and `along_k` as for `better_cut`."""
     m, n, k = sizes
+    groups = ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) * tiles.split
+    total = _launch(form, tiles, unit, groups, k, _memory(form, m + n, m * n, k, unit), dealt, along_k)
+    if tiles.split == 1:
+        return total
+    rates, each = unit.rates, ceil(groups / unit.rates.units)
+    sums = tiles.tile_m * tiles.tile_n * form.sums.bits / 8 / unit.loads
+    parts = tiles.split if tiles.split > 2 else 1  # of two parts the other one
+    held = tiles.split * m * n * form.sums.bits / 8
+    spilled = 2 * held / rates.memory if held > KEPT_SUMS * rates.l2_bytes else 0.0
+    return total + each * sums + unit.pace.exchange + parts * (sums + NEAR * rates.latency) + spilled
+
+
+def better_blocks(
+    form: Form, groups: Sequence[int], n: int, k: int, tiles: TileChoice, chip: Product
+) -> TileChoice | None:  # fmt: skip
+    """The block of rows of ragged `groups`, and of their columns of N, of least estimated clocks; None where `tiles`
+    take about as many, and where nothing can be estimated."""
+    if not suits(form, chip):
+        return None
+    unit, used = Unit.of(chip, form), [x for x in groups if x]
+    memory = _memory(form, len(used) * n + sum(used), sum(used) * n, k, unit)
+
+    def needed(tiles: TileChoice) -> float:
+        count = sum(ceil(x / tiles.tile_m) for x in used) * ceil(n / tiles.tile_n)
+        return _launch(form, tiles, unit, count, k, memory, False, False)
+
+    found = min((x for x in _cuts(form, (max(used), n, k), unit) if x.split == 1), key=needed, default=tiles)
+    return found if needed(found) < GAIN_OF_BLOCKS * needed(tiles) else None
+
+
+def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
+    """Clocks that memory takes for so many rows of both operands, and results."""
+    return (rows * k * form.dtype.bits + results * form.out.bits) / 8 / unit.rates.memory / unit.reached
+
+
+def _launch(
+    form: Form, tiles: TileChoice, unit: Unit, groups: int, k: int, memory: float, dealt: bool, along_k: bool
+) -> float:  # fmt: skip
+    """Clocks of a launch of so many workgroups, but for the exchange of parts. `memory`: clocks of the least that it
+    moves."""
     rates, pace = unit.rates, unit.pace
     size = form.dtype.bits / 8
     rows, columns, deep = tiles.tile_m, tiles.tile_n, tiles.tile_k
     waves, stages = tiles.waves_m * tiles.waves_n, _stages(form, tiles, unit)
-    groups = ceil(m / rows) * ceil(n / columns) * tiles.split
     each = 1 if dealt else ceil(groups / rates.units)
     stage = (rows + columns) * deep * size
     resident = max(1, min(each, int(unit.shared_bytes // (stages * stage)), 16 * unit.simds // waves))
@@ -144,17 +185,9 @@ def clocks(
     busy = max(products, (read + stage) / unit.shared, stage / unit.loads)
     ahead = max(1, stages - 1) if unit.ahead else 1
     step = max(busy + pace.step / resident, (pace.load + pace.mixed * busy) / (ahead * resident))
-    memory = ((m + n) * k * size + m * n * form.out.bits / 8) / rates.memory / unit.reached
     steps = ceil(k / tiles.split / deep)
     steps = ceil(groups * steps / rates.units) if dealt else each * steps
-    total = max(steps * step, memory) + pace.ends * max(1.0, each / resident)
-    if tiles.split == 1:
-        return total
-    sums = rows * columns * form.sums.bits / 8 / unit.loads
-    parts = tiles.split if tiles.split > 2 else 1  # of two parts the other one
-    held = tiles.split * m * n * form.sums.bits / 8
-    spilled = 2 * held / rates.memory if held > KEPT_SUMS * rates.l2_bytes else 0.0
-    return total + each * sums + pace.exchange + parts * (sums + NEAR * rates.latency) + spilled
+    return max(steps * step, memory) + pace.ends * max(1.0, each / resident)
 
 
 def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
@@ -196,4 +229,4 @@ def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:
     return along[0], along[1]
 
 
-__all__ = ["Unit", "best_cuts", "better_cut", "clocks", "suits"]
+__all__ = ["Unit", "best_cuts", "better_blocks", "better_cut", "clocks", "suits"]
