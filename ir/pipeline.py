@@ -6,6 +6,7 @@
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
     part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
+    places    coordinates computed of indices are expressions over them                    dataflow/written_places.py
     join      elements that atomics send to one place                                   dataflow/sum_before_atomics.py
     plan      ways to cut and to lay out, best first; the first that works          inference/plans.py, attempts.py
       apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
@@ -55,6 +56,7 @@ from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
+from wavedsl.ir.dataflow.written_places import written_places
 from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
@@ -152,7 +154,7 @@ def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
     graph = joined_sums(graph) if join else graph
     graph = at_precision(late_additions(graph, target), target)
-    return sum_before_atomics(mark_parts(by_hand(graph, target)))
+    return sum_before_atomics(written_places(mark_parts(by_hand(graph, target))))
 
 
 def text(kernel: Kernel) -> str:
