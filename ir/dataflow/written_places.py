@@ -42,8 +42,11 @@ class _Written:
     most: int | None
 
     @property
-    def wraps(self) -> bool:
-        return self.least is None or self.most is None or self.least < LEAST or self.most > MOST
+    def ends(self) -> tuple[int, int] | None:
+        """The least and the most that it is; None where it may wrap around."""
+        if self.least is None or self.most is None or self.least < LEAST or self.most > MOST:
+            return None
+        return self.least, self.most
 
 
 def written_places(graph: Graph) -> Graph:
@@ -95,18 +98,18 @@ def _written(graph: Graph, n: Node, values: Mapping[int, _Written | None]) -> _W
     x, y = (values[i.id] for i in n.inputs)
     if x is None or y is None:
         return None
+    first, second = x.ends, y.ends
     if n.op in _PARTS:
-        if x.wraps or not y.expr.is_Integer or y.expr <= 0:
+        if first is None or not y.expr.is_Integer or y.expr <= 0:
             return None
         of = int(y.expr)
-        ends = (x.least // of, x.most // of) if n.op == "floordiv" else (0, of - 1)
+        ends = (first[0] // of, first[1] // of) if n.op == "floordiv" else (0, of - 1)
         return _Written(_PARTS[n.op](x.expr, y.expr), *ends)
     how = _RING[n.op]
-    ends = (None, None)
-    if not x.wraps and not y.wraps:
-        corners = [how(a, b) for a in (x.least, x.most) for b in (y.least, y.most)]
-        ends = min(corners), max(corners)
-    return _Written(how(x.expr, y.expr), *ends)
+    if first is None or second is None:
+        return _Written(how(x.expr, y.expr), None, None)
+    corners = [how(a, b) for a in first for b in second]
+    return _Written(how(x.expr, y.expr), min(corners), max(corners))
 
 
 def _placed(copy: Copy, n: Node, places: Mapping[int, Any]) -> Node:
