@@ -23,6 +23,7 @@ from wavedsl.ir.lower.lower_reduce import within_workgroup
 from wavedsl.ir.lower.lower_values import operand, zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.sliced_operands import sliced_positions, sliced_step
+from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step
 
 
@@ -422,25 +423,7 @@ def as_words(low: Lowering, v: Value) -> Value:
 
 def needs_zero(low: Lowering, n: Node, k: str) -> bool:
     """Whether an operand must be zeroed beyond the end of K: padded K, and nothing that is 0 there by itself."""
-    return sticks_out(low, n, k) and not _zero_of_zeros(n)
-
-
-KEEPS_ZERO = ("cast", "bitcast", "permute", "neg", "add", "sub")
-"""Elementwise functions that are 0 where all their operands are."""
-
-
-def _zero_of_zeros(x: Node) -> bool:
-    """Whether a value is 0 beyond the ends of arrays: plain reads are, and so is what keeps their zeros."""
-    work, seen = [x], {x.id}
-    while work:
-        y = work.pop()
-        if y.op == "read":
-            continue
-        if y.op not in KEEPS_ZERO:
-            return False
-        work += [z for z in y.inputs if z.id not in seen]
-        seen.update(z.id for z in y.inputs)
-    return True
+    return sticks_out(low, n, k) and not zero_beyond_the_end(n, k)
 
 
 def sticks_out(low: Lowering, n: Node, dim: str) -> bool:
