@@ -24,6 +24,7 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel.kernel_ir import Region as Body
 from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route, scratch_bytes
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.sliced_operands import sliced_bytes
 from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.lower.workgroup_tiles import set_coordinates
 from wavedsl.ir.regions.decisions import decisions
@@ -94,6 +95,7 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 def _run(low: Lowering) -> Kernel:
     converted, reduced, reducing = scratch_bytes(low)
+    converted = max(converted, -(-sliced_bytes(low) // 128) * 128)
     if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
         low.reduced_apart, reduced = reduced, 2 * reduced
     low.reduced_at = low.scratch + converted

@@ -3,9 +3,11 @@
     share     workgroups share the trips of a loop of sums (before the rest: it adds arguments)
                                                           grid/split_choice.py, dataflow/split_k.py, joined_parts.py
     join      sums along one dimension that are added up                                       dataflow/joined_sums.py
+    repeat    factors that stand for several tiles are read where one starts                  dataflow/long_repeats.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
     part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
+    places    coordinates computed of indices are expressions over them                    dataflow/written_places.py
     join      elements that atomics send to one place                                   dataflow/sum_before_atomics.py
     plan      ways to cut and to lay out, best first; the first that works          inference/plans.py, attempts.py
       apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
@@ -52,9 +54,11 @@ from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
+from wavedsl.ir.dataflow.long_repeats import long_repeats
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
+from wavedsl.ir.dataflow.written_places import written_places
 from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
@@ -150,9 +154,9 @@ def _with_room(graph: Graph, lowered: Callable[[Graph], tuple[Kernel, Plan]]) ->
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     """The graph as it is cut and laid out for a target. `join`: with one sum for those that are added up, which have to
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
-    graph = joined_sums(graph) if join else graph
+    graph = long_repeats(joined_sums(graph) if join else graph)
     graph = at_precision(late_additions(graph, target), target)
-    return sum_before_atomics(mark_parts(by_hand(graph, target)))
+    return sum_before_atomics(written_places(mark_parts(by_hand(graph, target))))
 
 
 def text(kernel: Kernel) -> str:

@@ -28,7 +28,7 @@ from wavedsl.codegen.amdgcn.spill_vectors import Choices, accesses, near, positi
 LANES = 64
 _SLACK, _MOST_SLACK = 2, 48
 """Registers below the limit that pressure should reach, since tuples need places of their alignment: so many in the
-first round, twice as many with every round that was not enough."""
+first round, twice as many with every round that was not enough, unless it was places that lacked."""
 MAX_ROUNDS = 16
 
 Place = tuple[Ref, int]
@@ -45,22 +45,29 @@ class Spill:
         self.lane = LANES
         self.words = 0
         self.rounds = 0
+        self.slack = _SLACK
 
     def relieve(self, live: Liveness, failure: Pressure) -> bool:
         """Spill bundles until the scalar file has room where it lacked some; False when none is left to spill."""
         if self.rounds == MAX_ROUNDS:
             return False
-        slack = min(_MOST_SLACK, _SLACK << self.rounds)
         self.rounds += 1
         pressure = _pressure(live, failure)
         lacking = positive(pressure - failure.limit)
-        if not lacking:  # it fits by numbers, but not by places: some must leave where what found none is live
-            lacking = _anywhere(failure.bundle)
-        most = max(int(pressure[first:stop].max()) for first, stop in runs(lacking))
-        over = pressure - (min(failure.limit, most) - slack)
+        bundles, whole = failure.bundles, False
+        if not lacking:
+            bundles, over = self._by_places(failure, len(pressure))
+            lacking = positive(over)
+            whole = bool(lacking)
+        if not whole:
+            if not lacking:  # some must leave where what found no place is live
+                bundles, lacking = failure.bundles, _anywhere(failure.bundle)
+            most = max(int(pressure[first:stop].max()) for first, stop in runs(lacking))
+            over = pressure - (min(failure.limit, most) - min(_MOST_SLACK, self.slack))
+            self.slack *= 2
         need = positive(over) & lacking
         homes: dict[int, tuple[Place, ...]] = {}
-        for choice in self._choices(failure.bundles, live, need):
+        for choice in self._choices(bundles, live, need, whole):
             if not need:
                 break
             if choice.helps(need):
@@ -89,8 +96,20 @@ class Spill:
         self.program.apart |= wide
         return bool(wide)
 
-    def _choices(self, bundles: list[Bundle], live: Liveness, need: int) -> list[Choices]:
-        """Bundles that free a register at one of these points, the cheapest per register first."""
+    def _by_places(self, failure: Pressure, points: int) -> tuple[list[Bundle], np.ndarray]:
+        """Where it fits by numbers, but not by places: the bundles that are as wide as the one that found no place, and
+        by how many registers they lack places at every point. Of a descriptor whose size is made long before the rest,
+        one register is live, and no other descriptor has a place there."""
+        width = len(failure.bundle.live)
+        wide = [b for b in failure.bundles if len(b.live) >= width and b.members[0][0].cls == "s" and b.at < 0]
+        taken = np.zeros(points, np.int32)
+        for bundle in wide:
+            subtract(taken, [(_anywhere(bundle), -len(bundle.live))])
+        return wide, taken - failure.limit // width * width
+
+    def _choices(self, bundles: list[Bundle], live: Liveness, need: int, whole: bool = False) -> list[Choices]:
+        """Bundles that free a register at one of these points, the cheapest per register first. `whole`: all of their
+        registers where any is live."""
         price = weights(self.program)
         access = accesses(self.program, live, "s")
         found: list[tuple[float, int, Choices]] = []
@@ -102,7 +121,9 @@ class Spill:
                 continue
             touched = near(point for reg in members for point in access.get(reg.id, ()))
             frees = [(bits & ~touched, 1) for bits in bundle.live]
-            gain = sum((bits & need).bit_count() for bits, _ in frees)
+            if whole:
+                frees = [(_anywhere(bundle) & ~touched, len(bundle.live))]
+            gain = sum((bits & need).bit_count() * times for bits, times in frees)
             if gain:
                 cost = sum(price.get(reg.id, 0.0) for reg in members)
                 found.append((cost / gain, members[0].id, Choices(bundle, cost, frees, len(bundle.live))))

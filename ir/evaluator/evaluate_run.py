@@ -11,6 +11,7 @@ file per kind (`evaluate_*.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -20,6 +21,7 @@ import sympy
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.cuts.partial_sums import parts_of
 from wavedsl.ir.dataflow.graph import Graph, Node, Region
+from wavedsl.ir.dataflow.long_repeats import long_parts
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError, WaveError
@@ -67,6 +69,7 @@ class Run:
         """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
         self.parts = parts_of(graph)
+        self.long = long_parts(graph, values)
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
 
@@ -126,6 +129,8 @@ class Run:
             scale = self._scales[key]
             if scale is not None:
                 low, high = start * scale, stop * scale
+                if dim in self.long:  # one element stands for the whole tile, and for others
+                    return math.floor(low), math.ceil(high)
                 if low.denominator != 1 or (high.denominator != 1):
                     raise ConstraintError(
                         f"{self.graph.name}: a tile {start}:{stop} of {loop} is {low}:{high} of {dim}",

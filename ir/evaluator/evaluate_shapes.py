@@ -83,5 +83,7 @@ def _repeat_interleave(run: Run, node: Node) -> Named:
     dim = node.attrs["dim"]
     part = next(d for d in node.inputs[0].dims if d not in node.dims)
     value = run.whole(node.inputs[0], last=part)
-    array = np.repeat(value.array, node.attrs["count"], axis=-1)[..., : run.size(dim)]
+    count = node.attrs["count"]
+    first = run.span(dim)[0] - run.span(part)[0] * count
+    array = np.repeat(value.array, count, axis=-1)[..., first : first + run.size(dim)]
     return Named((*value.dims[:-1], dim), array)

@@ -43,6 +43,7 @@ from wavedsl.ir.inference.mma_options import mma_options
 from wavedsl.ir.inference.mma_plan import MmaPlan, mma_plan
 from wavedsl.ir.inference.mma_tiles import shared_operands
 from wavedsl.ir.inference.row_layout import absorbed, leading_layout, row_layout
+from wavedsl.ir.inference.wide_operands import between_products, wide_operands
 from wavedsl.ir.layouts.bits import spec
 from wavedsl.ir.layouts.chain import choose_chains
 from wavedsl.ir.layouts.column_pairs import NO_ROWS, Rows
@@ -71,6 +72,8 @@ class Inference:
     layouts: dict[int, Layout] = field(default_factory=dict)
     mmas: dict[int, MmaPlan] = field(default_factory=dict)
     demands: dict[tuple[int, int], Layout] = field(default_factory=dict)
+    wide: set[tuple[int, int]] = field(default_factory=set)
+    """(product, position) of operands that lanes hold too many times to hold them as a whole (`wide_operands`)."""
 
     @property
     def spread(self) -> dict[int, Spread]:
@@ -143,9 +146,13 @@ def _infer(
     out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows)
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)
+    out.wide = wide_operands(graph, out.mmas, partition, target)
+    between = between_products(out.wide, out.mmas, members, classes)
     for n in products:
         plan = out.mmas[n.id]
         for position, port, made in zip(plan.positions, (plan.first, plan.second), plan.made):
+            if (n.id, position) in out.wide and classes.find(n.inputs[position].id) in between:
+                continue
             if not made:  # what is stored to shared memory may lie in registers as it likes
                 _packed_apart(chosen, classes, nodes, n.inputs[position], port)
                 _demand(out, chosen, classes, n, position, port)
@@ -182,6 +189,10 @@ def _infer(
             if found is None and any(n.op == "join_parts" for n in members[c]):
                 found = _fewest_elements(members[c], widest[c], graph, partition, target)
             chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
+    for n in products:
+        for position, port in zip(out.mmas[n.id].positions, (out.mmas[n.id].first, out.mmas[n.id].second)):
+            if (n.id, position) in out.wide:
+                _demand(out, chosen, classes, n, position, port)
     _settle_packed(out, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(target.lane_bits))))

@@ -113,7 +113,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
                 pairs += [(source, between[0], n.dtype, n), (between[1], layouts[n.id], n.dtype, n)]
     for source, wanted, dtype, n in pairs:
         if route(source, wanted, dtype)[0].kind == "shared memory":
-            asks.append((_tile_bytes(source, wanted, dtype), n))
+            asks.append((tile_bytes(source, wanted, dtype), n))
     converted = _most(low, [(low.partition.waves * size, n) for size, n in asks])
     return converted, _most(low, reductions), [n for _, n in reductions]
 
@@ -435,39 +435,65 @@ def _keeps_words(plan: ConvertPlan, per: int) -> bool:
 def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
     """Write every element where its coordinate says, read it where the other layout says."""
     b, dtype = low.b, value.dtype
-    source = value.layout
-    dims, pitch = _tile(source, wanted)
-    size = _bytes(dtype)
-    wave = b.wave() if low.partition.waves > 1 else 0
-    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
     order(low)
-    count = _run_length(source, dims, pitch, size)
-    for first in range(0, source.elements_per_lane, count):
-        address = total(b, [base, _address(low, source, dims, pitch, size, first)])
-        parts = [_raw(b, value, first + i) if size < 4 else _cell(b, value, first + i) for i in range(count)]
-        b.store_shared(address, _packed(b, parts, size), bytes=size * count, buffer=SCRATCH)
+    store_tile(low, value, wanted)
     order(low)
-    sizes, have = dict(source.extents), dict(wanted.extents)
-    beyond = [d for d in dims if have[d] > sizes[d]]  # padding that nobody wrote
-    out: list[Any] = [None] * wanted.elements_per_lane
-    count = _run_length(wanted, dims, pitch, size, sizes[dims[-1]])
-    for first in range(0, wanted.elements_per_lane, count):
-        address = _address(low, wanted, dims, pitch, size, first)
-        inside = b.true
-        for d in beyond:
-            where = total(b, [lane_coordinate(b, wanted, d), wanted.coords(first)[d]])
-            inside = b.pand(inside, b.cmp("slt", b.i32(where) if isinstance(where, int) else where, sizes[d]))
-        if beyond:
-            address = b.select(inside, b.i32(address) if isinstance(address, int) else address, b.i32(0))
-        got = b.load_shared(total(b, [base, address]), bytes=size * count, buffer=SCRATCH)
-        for i in range(count):
-            cell = _unpacked(b, got, i, size)
-            out[first + i] = tuple(b.select(inside, w, b.zero(w.type)) for w in cell) if beyond else cell
+    loads = TileLoads(low, value, wanted)
+    out = [cell for first in range(0, wanted.elements_per_lane, loads.count) for cell in loads.cells(first)]
     per = per_register(dtype)
     if per > 1:
         words = [_join([c[0] for c in out[i : i + per]], dtype, low) for i in range(0, len(out), per)]
         return from_words(b, wanted, dtype, [b.bitcast(w, register_type(dtype)) for w in words])
     return from_words(b, wanted, dtype, [from_cell(b, c, dtype) for c in out])
+
+
+def _own_scratch(low: Lowering, at: int) -> Value | int:
+    """Byte `at` of what a wave has of the scratch buffer."""
+    wave = low.b.wave() if low.partition.waves > 1 else 0
+    return total(low.b, [low.scratch + at, scaled(low.b, wave, low.scratch_share)])
+
+
+def store_tile(low: Lowering, value: Fragment, wanted: Layout, at: int = 0) -> None:
+    """Put a value into the wave's scratch, from byte `at` on, for lanes that want it in another layout."""
+    b, source = low.b, value.layout
+    dims, pitch = _tile(source, wanted)
+    size = _bytes(value.dtype)
+    base = _own_scratch(low, at)
+    count = _run_length(source, dims, pitch, size)
+    for first in range(0, source.elements_per_lane, count):
+        address = total(b, [base, _address(low, source, dims, pitch, size, first)])
+        parts = [_raw(b, value, first + i) if size < 4 else _cell(b, value, first + i) for i in range(count)]
+        b.store_shared(address, _packed(b, parts, size), bytes=size * count, buffer=SCRATCH)
+
+
+class TileLoads:
+    """Loads, in the layout `wanted`, of what `store_tile` left: `count` elements each."""
+
+    def __init__(self, low: Lowering, value: Fragment, wanted: Layout, at: int = 0):
+        self.low, self.wanted = low, wanted
+        self.dims, self.pitch = _tile(value.layout, wanted)
+        self.sizes = dict(value.layout.extents)
+        have = dict(wanted.extents)
+        self.beyond = [d for d in self.dims if have[d] > self.sizes[d]]
+        """Dimensions with padding that nobody wrote."""
+        self.size = _bytes(value.dtype)
+        self.base = _own_scratch(low, at)
+        self.count = _run_length(wanted, self.dims, self.pitch, self.size, self.sizes[self.dims[-1]])
+
+    def cells(self, first: int) -> list[Cell]:
+        """`count` elements from element `first` on, a multiple of `count`."""
+        b, wanted = self.low.b, self.wanted
+        address = _address(self.low, wanted, self.dims, self.pitch, self.size, first)
+        inside = b.true
+        for d in self.beyond:
+            where = total(b, [lane_coordinate(b, wanted, d), wanted.coords(first)[d]])
+            where = b.i32(where) if isinstance(where, int) else where
+            inside = b.pand(inside, b.cmp("slt", where, self.sizes[d]))
+        if self.beyond:
+            address = b.select(inside, b.i32(address) if isinstance(address, int) else address, b.i32(0))
+        got = b.load_shared(total(b, [self.base, address]), bytes=self.size * self.count, buffer=SCRATCH)
+        found = [_unpacked(b, got, i, self.size) for i in range(self.count)]
+        return [tuple(b.select(inside, w, b.zero(w.type)) for w in c) for c in found] if self.beyond else found
 
 
 def order(low: Lowering) -> None:
@@ -489,7 +515,7 @@ def _tile(source: Layout, wanted: Layout) -> tuple[tuple[str, ...], dict[str, in
     return dims, pitch
 
 
-def _tile_bytes(source: Layout, wanted: Layout, dtype: DType) -> int:
+def tile_bytes(source: Layout, wanted: Layout, dtype: DType) -> int:
     dims, pitch = _tile(source, wanted)
     whole = prod(max(dict(source.extents)[d], dict(wanted.extents)[d]) for d in dims[:1]) * pitch[dims[0]]
     return -(-whole * _bytes(dtype) // 16) * 16

@@ -15,13 +15,15 @@ from wavedsl.ir.functions.lower_ops import lower_elementwise
 from wavedsl.ir.inference.matrix_count import k_issues, result_tiles
 from wavedsl.ir.inference.mma_plan import MmaPlan
 from wavedsl.ir.kernel.kernel_ir import B32, F32, Type, Value, vector
-from wavedsl.ir.layouts.fragment import Fragment, from_elements, register_count, register_type
+from wavedsl.ir.layouts.fragment import Fragment, OnDemand, from_elements, register_count, register_type
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower import across_waves
 from wavedsl.ir.lower.exchange import SUMMED_WORDS
 from wavedsl.ir.lower.lower_reduce import within_workgroup
 from wavedsl.ir.lower.lower_values import operand, zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.sliced_operands import sliced_positions, sliced_step
+from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step
 
 
@@ -86,13 +88,19 @@ class _Product:
         self.by_tile = self.addend is not None and self._by_tile(self.addend)
         self.preparing: list[Step] = []
         self.prepared: list[Key | None] = []
+        sliced, slices = sliced_positions(low, n), []
         for source, position in zip(plan.ports, plan.positions):
             neutral = needs_zero(low, source, plan.k)
             key = None
             if neutral or (n.id, position) in low.inference.demands:
                 key = ("port", n.id, position)
-                self.preparing.append(prepare_step(low, n, position, key, neutral, plan.k))
+                if position in sliced:
+                    slices.append((position, key, neutral))
+                else:
+                    self.preparing.append(prepare_step(low, n, position, key, neutral, plan.k))
             self.prepared.append(key)
+        if slices:  # behind what else passes through the scratch buffer
+            self.preparing.append(sliced_step(low, n, slices, plan.k))
         self.scales = [Scale(low, plan, port) for port in (0, 1)] if plan.scales else []
         for scale in self.scales:
             if scale.prepared is not None:
@@ -372,8 +380,9 @@ def port_value(low: Lowering, n: Node, layout: Layout, env: Env, regs: list[int]
     """One fragment of an operand, from its own registers or from the prepared copy."""
     b = low.b
     if prepared is not None:
-        whole = dense_words(b, env[prepared])
-        words = [whole[r] for r in regs]
+        value = env[prepared]
+        whole = None if isinstance(value, OnDemand) else dense_words(b, value)
+        words = [value.word(b, r) if whole is None else whole[r] for r in regs]
     else:
         words = operand_words(low, n, env, layout, regs)
     if n.dtype is dt.tf32 and n.op != "cast" and not low.target.rounds_tf32:
@@ -414,25 +423,7 @@ def as_words(low: Lowering, v: Value) -> Value:
 
 def needs_zero(low: Lowering, n: Node, k: str) -> bool:
     """Whether an operand must be zeroed beyond the end of K: padded K, and nothing that is 0 there by itself."""
-    return sticks_out(low, n, k) and not _zero_of_zeros(n)
-
-
-KEEPS_ZERO = ("cast", "bitcast", "permute", "neg", "add", "sub")
-"""Elementwise functions that are 0 where all their operands are."""
-
-
-def _zero_of_zeros(x: Node) -> bool:
-    """Whether a value is 0 beyond the ends of arrays: plain reads are, and so is what keeps their zeros."""
-    work, seen = [x], {x.id}
-    while work:
-        y = work.pop()
-        if y.op == "read":
-            continue
-        if y.op not in KEEPS_ZERO:
-            return False
-        work += [z for z in y.inputs if z.id not in seen]
-        seen.update(z.id for z in y.inputs)
-    return True
+    return sticks_out(low, n, k) and not zero_beyond_the_end(n, k)
 
 
 def sticks_out(low: Lowering, n: Node, dim: str) -> bool:

@@ -36,6 +36,7 @@ from wavedsl.ir.lower.lower_values import (
     operand,
 )
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context
 
@@ -77,7 +78,10 @@ def emit_reduction(
     value = operand(low, n, 0, context)
     how = _reduction(low, n, value.layout, context)
     inside: list[Value] | None = None
-    if plan.ragged or dict(value.layout.extents)[d] > plan.wave:
+    padded = dict(value.layout.extents)[d] > plan.wave
+    # Padding of a wave's share of a tile may hold what the next wave adds.
+    zeros = n.op == "sum" and not (padded and plan.waves > 1) and zero_beyond_the_end(n.inputs[0], d)
+    if (plan.ragged or padded) and not zeros:
         inside = inside_masks(low, value.layout, d, context)
 
     if sums_one(low, n) and inside is None and is_late_value(low, n) and same_layout(value.layout.project(d), layout):
