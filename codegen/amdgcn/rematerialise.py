@@ -81,7 +81,9 @@ def candidates(program: Program, live: Liveness, tail: int = 0) -> list[Candidat
     shared: dict[int, list[Candidate]] = {}
     for reg in program.regs:
         made, read = makers[reg.id], readers[reg.id]
-        if reg.cls != "v" or reg.fixed or reg.origin is not None or writers[reg.id] != 1 or made is None or read is None:
+        if reg.cls != "v" or reg.fixed or reg.origin is not None or writers[reg.id] != 1:
+            continue
+        if made is None or read is None:
             continue
         maker, depth = made
         if not _cheap(maker, reg) or any(r.reg.id < 0 or writers[r.reg.id] != 1 for r in maker.uses):

@@ -463,6 +463,8 @@ way on an H200 (417 to 430 us), 8192 x 8192 x 64 a tenth longer."""
 def contraction_fed(low: Lowering, n: Node) -> str | None:
     """The contraction dimension of the matrix product that a read feeds, through elementwise steps or directly."""
     found: str | None = None
+    if not low.inference.mmas:
+        return None
     users = low.users()
     work, seen = [n], {n.id}
     while work:
