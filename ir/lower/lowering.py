@@ -194,7 +194,7 @@ class Lowering:
         self.leaving: dict[int, dict[int, list[Node]]] = {}
         """Per region, by `id`, the writes that leave together: node id → group (`late_stores`)."""
         self.only_stored: dict[int, bool] = {}
-        """Node id → whether only elementwise steps and stores use what it gives (`late_reads`), of those asked about."""
+        """Node id → whether only elementwise steps and stores use its value (`late_reads`), of those asked about."""
 
     def extent(self, dim: str) -> Any:
         """The extent of a dimension: an int, or the hidden parameter that holds it."""
