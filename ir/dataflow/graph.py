@@ -175,6 +175,8 @@ class Graph:
     """What passes have decided, with reasons, for reports."""
     traced: Graph | None = None
     """The kernel as it was traced, where workgroups share what it says of one: its work is counted there."""
+    placements: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
+    """What `views.placement` has found, by node id. A graph's arguments, constraints and bindings stay as they are."""
 
     def argument(self, name: str) -> Argument:
         """The argument of that name."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavedsl.ir.dataflow import views
 from wavedsl.ir.layouts import shared_search
 from wavedsl.ir.staging import plan_reads
 
@@ -126,6 +127,17 @@ def test_tiles_that_are_alike_are_priced_once(target: str, monkeypatch: pytest.M
     few, many = asked(2), asked(6)
     assert 0 < many[0] == few[0]
     assert many[1] * (1 + 2) == few[1] * (1 + 6)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_where_a_tile_lies_is_found_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dozens of places ask, and each time symbols were compared: an eighth of what attention took to compile."""
+    placed: list[tuple[Any, Any]] = []
+    found = views._placement
+    monkeypatch.setattr(views, "_placement", lambda graph, n, m: placed.append((graph, n)) or found(graph, n, m))
+    taps(4).compile(target=target, subs={M: 256, N: 256, K: 256})
+    once = {(id(graph), id(n)) for graph, n in placed}
+    assert len(placed) == len(once) >= 4
 
 
 @pytest.mark.parametrize("target", CHIPS)
