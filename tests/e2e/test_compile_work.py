@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from wavedsl.ir.dataflow import views
 from wavedsl.ir.layouts import shared_search
-from wavedsl.ir.staging import plan_reads
+from wavedsl.ir.staging import lower_reads, plan_reads
 
 import wavedsl as wd
 
@@ -138,6 +138,26 @@ def test_where_a_tile_lies_is_found_once(target: str, monkeypatch: pytest.Monkey
     taps(4).compile(target=target, subs={M: 256, N: 256, K: 256})
     once = {(id(graph), id(n)) for graph, n in placed}
     assert len(placed) == len(once) >= 4
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_vectors_of_a_tile_are_addressed_together(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each vector load of a tile derived anew where the tile lies and what of it is inside."""
+    derived: list[Any] = []
+    access = lower_reads._Straight._access
+    monkeypatch.setattr(lower_reads._Straight, "_access", lambda self, *a: derived.append(self.n) or access(self, *a))
+
+    def asked(columns: int) -> int:
+        @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, columns, 1)])
+        def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+            x = wd.read(a)
+            wd.write(x / wd.sum(x, dim=N), b)
+
+        derived.clear()
+        kernel.compile(target=target, subs={M: 8, N: columns})
+        return len(derived)
+
+    assert 0 < asked(4096) == asked(1024)
 
 
 @pytest.mark.parametrize("target", CHIPS)
