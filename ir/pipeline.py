@@ -103,7 +103,7 @@ def build_kernel(
 
     try:
         kernel, plan = _with_room(graph, lowered)
-        if not target.assembler_schedules and crowding(plan, kernel) > 0 and joined_sums(traced) is not traced:
+        if not target.assembler_schedules and joined_sums(traced) is not traced and crowding(plan, kernel) > 0:
             apart = lowered(prepared(traced, target, join=False))
             kernel, plan = min((kernel, plan), apart, key=crowding_on_demand)
     except WaveError as error:

@@ -19,6 +19,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from wavedsl.collector import lasting
+
+with lasting():
+    import sympy as _sympy  # noqa: F401
+
 from wavedsl.constraints import HardwareConstraint, MMAType, TilingConstraint, WaveConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import (

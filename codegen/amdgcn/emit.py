@@ -102,9 +102,9 @@ def allocated(
     pair_shared(program, rows)
     selected = program
     trail.stage("selected", lambda: program_text(selected))
-    used, spilled = _allocate(program, rows, registers)
+    used, spilled, live = _allocate(program, rows, registers)
     if not spilled.registers and not used["a"]:
-        program, used, again = fewer_registers(program, rows, used, target)
+        program, used, again = fewer_registers(program, rows, used, live, target)
         spilled.again += again
     return program, used, spilled
 
@@ -113,8 +113,10 @@ def _registers(used: dict[str, int]) -> int:
     return (used["v"] + 3) // 4 * 4 + used["a"] if used["a"] else max(1, used["v"])
 
 
-def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tuple[dict[str, int], Spilled]:
-    """Registers by file for everything, and what lives elsewhere.
+def _allocate(
+    program: Program, rows: Rows, registers: int | None = None
+) -> tuple[dict[str, int], Spilled, liveness.Liveness]:
+    """Registers by file for everything, what lives elsewhere, and the liveness that this came of.
 
     When the scalar file is full, its least used tuples are spilled to lanes. When the vector file is, operands that
     stay the same in a loop move to the accumulation file, then accumulators, as few as will do; then values are
@@ -131,7 +133,7 @@ def _allocate(program: Program, rows: Rows, registers: int | None = None) -> tup
         try:
             limits = {"v": min(VGPRS, total), "a": room if movers or vectors.copied else 0, "s": SGPRS}
             used = allocate(program, live, limits)
-            return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again)
+            return used, Spilled(scalars.words, vectors.copied, vectors.stored, vectors.again), live
         except Pressure as failure:
             remember(program)
             explain_spill(program, live, failure.cls, failure.limit, failure.bundles)

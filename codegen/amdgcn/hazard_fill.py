@@ -14,6 +14,7 @@ as they were. An instruction overtakes a wait only if no load writes a register 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from wavedsl.codegen.amdgcn.hazard_rules import LONGEST
 from wavedsl.codegen.amdgcn.hazards import Fact, Flow, Producer, Recent, in_reach, missing, touched, walk
@@ -239,13 +240,13 @@ def _effect(inst: Inst) -> bool:
 _PURE = (*_LANES, Unit.MFMA, Unit.SALU)
 
 
-def _touched(inst: Inst) -> tuple[list[int], list[int]]:
+def _touched(inst: Inst) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The registers that an instruction reads, EXEC if it runs under it, and those that it writes."""
     return members(inst.reads | (_EXEC if inst.row.reads_exec else 0)), members(inst.writes)
 
 
 def _run(
-    insts: Sequence[Inst], registers: dict[int, tuple[list[int], list[int]]]
+    insts: Sequence[Inst], registers: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 ) -> tuple[dict[int, list[int | None]], dict[int, int]]:
     """Per instruction the writers of the registers that it reads, and the last writer of every register."""
     writer: dict[int, int] = {}
@@ -258,8 +259,9 @@ def _run(
     return seen, writer
 
 
-def members(mask: int) -> list[int]:
-    """The members of a bit set, run by run."""
+@lru_cache(maxsize=4096)
+def members(mask: int) -> tuple[int, ...]:
+    """The members of a bit set, run by run. Kept: a program has few sets of registers, each many times."""
     out: list[int] = []
     while mask:
         first = (mask & -mask).bit_length() - 1
@@ -267,4 +269,4 @@ def members(mask: int) -> list[int]:
         n = (rest ^ (rest + 1)).bit_length() - 1
         out.extend(range(first, first + n))
         mask = rest >> n << first + n
-    return out
+    return tuple(out)

@@ -14,6 +14,7 @@ import copy
 
 from wavedsl.codegen.amdgcn import liveness
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate
+from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import Block, Program
 from wavedsl.codegen.amdgcn.rematerialise import candidates, independent, make_again
 from wavedsl.codegen.amdgcn.rows import Rows
@@ -26,23 +27,24 @@ _REACH = 24
 
 
 def fewer_registers(
-    program: Program, rows: Rows, used: dict[str, int], target: Target
+    program: Program, rows: Rows, used: dict[str, int], live: Liveness, target: Target
 ) -> tuple[Program, dict[str, int], int]:
-    """(program, registers by file, values that moved to their readers)."""
+    """(program, registers by file, values that moved to their readers). `live`: what the program was allocated by."""
     step = next_step(program, used["v"], target)
     if step is None:
         return program, used, 0
-    live = liveness.analyse(program)
     chosen = independent([c for c in candidates(program, live) if c.cost <= 0])
     if not chosen:
         return program, used, 0
+    places = [reg.at for reg in program.regs]
     trial = _copy(program)
     remember(trial)
     make_again(trial, rows, chosen)
     try:
         now = allocate(trial, liveness.analyse(trial), {"v": step, "a": 0, "s": SGPRS})
     except Pressure:
-        allocate(program, live, {"v": used["v"], "a": 0, "s": SGPRS})  # the tuples are shared: back to where they were
+        for reg, at in zip(program.regs, places):  # the trial shares them
+            reg.at = at
         return program, used, 0
     return trial, now, len(chosen)
 

@@ -53,51 +53,85 @@ def tail_of(program: Program, first: int) -> int:
     return found
 
 
-def candidates(program: Program, live: Liveness, tail: int = 0) -> list[Candidate]:
-    """What can be made again, in order of ids, for readers from block `tail` on where there are earlier ones too."""
-    writers: dict[int, int] = {}
-    makers: dict[int, tuple[Inst, int]] = {}
-    readers: dict[int, list[tuple[int, int]]] = {}
+def candidates(program: Program, live: Liveness, tail: int = 0, points: int = -1) -> list[Candidate]:
+    """What can be made again, in order of ids, for readers from block `tail` on where there are earlier ones too. Of
+    values that are live at none of these `points` only those that are in question together with others."""
+    many = len(program.regs) + 1  # the last for fixed registers, whose id is -1
+    writers = [0] * many
+    makers: list[tuple[Inst, int] | None] = [None] * many
+    readers: list[list[tuple[int, int]] | None] = [None] * many
     cut = 2 * live.starts[tail]
     for ref in program.inputs:
-        writers[ref.reg.id] = writers.get(ref.reg.id, 0) + 1
+        writers[ref.reg.id] += 1
     for b, block in enumerate(program.blocks):
-        point = 2 * live.starts[b]
+        point, depth = 2 * live.starts[b], block.depth
         for inst in block.insts:
             for ref in inst.defs:
-                writers[ref.reg.id] = writers.get(ref.reg.id, 0) + 1
-                makers[ref.reg.id] = (inst, block.depth)
-            for ref in inst.uses:
-                readers.setdefault(ref.reg.id, []).append((point, block.depth))
+                writers[ref.reg.id] += 1
+                makers[ref.reg.id] = inst, depth
+            if inst.uses:
+                here = point, depth
+                for ref in inst.uses:
+                    known = readers[ref.reg.id]
+                    if known is None:
+                        readers[ref.reg.id] = [here]
+                    else:
+                        known.append(here)
             point += 2
-    out = []
-    shared: dict[int, list[Candidate]] = {}
-    for reg in program.regs:
-        if reg.cls != "v" or reg.fixed or reg.origin is not None or writers.get(reg.id) != 1 or reg.id not in readers:
-            continue
-        maker, depth = makers[reg.id]
-        if not _cheap(maker, reg) or any(r.reg.id < 0 or writers.get(r.reg.id) != 1 for r in maker.uses):
-            continue
-        late = [r for r in readers[reg.id] if r[0] >= cut]
+
+    def asked(reg: Reg) -> tuple[Candidate, set[int]] | None:
+        """The candidate, and the operands that would have to stay live for it."""
+        made, read = makers[reg.id], readers[reg.id]
+        assert made is not None and read is not None
+        maker, depth = made
+        if not _cheap(maker, reg) or any(r.reg.id < 0 or writers[r.reg.id] != 1 for r in maker.uses):
+            return None
+        late = [r for r in read if r[0] >= cut] if cut else read
         if not late:
-            continue
-        apart = len(late) < len(readers[reg.id])
+            return None
+        apart = len(late) < len(read)
         cost = sum(10**d for _, d in late) - (0 if apart else 10**depth)
-        found = Candidate(reg, maker, cost, tail if apart else 0)
         dead = set()
         if maker.uses:
-            points = 0
+            used = 0
             for at, _ in late:
-                points |= 1 << at
-            dead = {r.reg.id for r in maker.uses if any(points & live.live[p] != points for p in live.pieces(r))}
-        if not dead:
-            out.append(found)
-        elif len(dead) == 1:
-            shared.setdefault(dead.pop(), []).append(found)
+                used |= 1 << at
+            dead = {r.reg.id for r in maker.uses if not _covers(live, r, used)}
+        return Candidate(reg, maker, cost, tail if apart else 0), dead
+
+    out = []
+    shared: dict[int, list[Candidate]] = {}
+    elsewhere: list[Reg] = []
+    for reg in program.regs:
+        if reg.cls != "v" or reg.fixed or reg.origin is not None or writers[reg.id] != 1:
+            continue
+        if makers[reg.id] is None or readers[reg.id] is None:
+            continue
+        if not live.live[live.first[reg.id]] & points:
+            elsewhere.append(reg)
+        elif (found := asked(reg)) is not None:
+            candidate, dead = found
+            if not dead:
+                out.append(candidate)
+            elif len(dead) == 1:
+                shared.setdefault(dead.pop(), []).append(candidate)
+    for reg in elsewhere if shared else ():
+        maker, _ = makers[reg.id]  # type: ignore[misc]
+        if any(r.reg.id in shared for r in maker.uses) and (found := asked(reg)) is not None:
+            candidate, dead = found
+            if len(dead) == 1 and (key := dead.pop()) in shared:
+                shared[key].append(candidate)
     for key, group in shared.items():
         if len(group) >= _SHARE and program.regs[key].n == 1:
             out += group
     return sorted(out, key=lambda c: c.reg.id)
+
+
+def _covers(live: Liveness, ref: Ref, points: int) -> bool:
+    """Whether what an access touches is live at all these points."""
+    if not live.split[ref.reg.id]:
+        return not points & ~live.live[live.first[ref.reg.id]]
+    return not any(points & ~live.live[p] for p in live.pieces(ref))
 
 
 def _cheap(maker: Inst, reg: Reg) -> bool:

@@ -129,13 +129,14 @@ class VectorSpill:
         found: list[tuple[float, int, Candidate, int]] = []
         first = bisect_right(live.starts, int(np.argmax(over > 0)) // 2) - 1
         need = positive(over)
-        for c in candidates(self.program, live, tail_of(self.program, first)):
+        wanted = need & lacking
+        for c in candidates(self.program, live, tail_of(self.program, first), wanted):
             points = live.live[live.first[c.reg.id]]
-            if not points & need & lacking:
+            if not points & wanted:
                 continue
             cut = 2 * live.starts[c.tail]
             frees = (points >> cut << cut) & ~near(access.get(c.reg.id, ()))
-            if frees & need & lacking:
+            if frees & wanted:
                 gain = (frees & need).bit_count() * c.reg.n
                 found.append((max(0, c.cost) / gain, c.reg.id, c, frees))
         chosen: list[Candidate] = []

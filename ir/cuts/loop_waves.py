@@ -39,9 +39,13 @@ def lines_and_rows(
     rows below which waves do not share a tile."""
     lines: dict[Any, int] = {}
     rows: dict[Any, int] = {}
-    for node in graph.all_nodes():
+    users: dict[int, list[Node]] = {}
+    for n in graph.all_nodes() if loops else ():
+        for x in n.inputs:
+            users.setdefault(x.id, []).append(n)
+    for node in graph.all_nodes() if loops else ():
         d = node.attrs["body"].dim if node.op == "iterate" else None
-        if d not in loops or not _only_adds(graph, node.attrs["body"], d):
+        if d not in loops or not _only_adds(users, node.attrs["body"], d):
             continue
         for n in node.attrs["body"].nodes:
             if n.op != "read" or n.type is None or d not in n.dims or n.dims[-1] not in columns:
@@ -53,12 +57,8 @@ def lines_and_rows(
     return lines, rows
 
 
-def _only_adds(graph: Graph, body: Region, d: Any) -> bool:
+def _only_adds(users: Mapping[int, list[Node]], body: Region, d: Any) -> bool:
     """Whether all that a trip does along its dimension is to add to what it carries."""
-    users: dict[int, list[Node]] = {}
-    for n in graph.all_nodes():
-        for x in n.inputs:
-            users.setdefault(x.id, []).append(n)
     if any(n.op == "reshape" or n.op in REGIONS for n in body.nodes):
         return False
     sums = [n for n in body.nodes if n.attrs.get("dim") == d and n.op not in UNHELD]

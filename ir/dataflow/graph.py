@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.symbols import AddressSpace, Dim, names
+from wavedsl.ir.symbols import AddressSpace, Dim, dim_name, names
 
 if TYPE_CHECKING:
     import networkx
@@ -175,6 +175,8 @@ class Graph:
     """What passes have decided, with reasons, for reports."""
     traced: Graph | None = None
     """The kernel as it was traced, where workgroups share what it says of one: its work is counted there."""
+    placements: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
+    """What `views.placement` has found, by node id. A graph's arguments, constraints and bindings stay as they are."""
 
     def argument(self, name: str) -> Argument:
         """The argument of that name."""
@@ -351,11 +353,11 @@ def _shown(node: Node) -> list[str]:
 
 def _attr_text(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        coords = ", ".join(f"%in{c}" if isinstance(c, int) else str(c) for c in value.coords)
+        coords = ", ".join(f"%in{c}" if isinstance(c, int) else dim_name(c) for c in value.coords)
         return f"{key}=[{names(value.dims)} at {coords}]"
     if isinstance(value, tuple):
         return f"{key}=({names(value)})"
-    return f"{key}={value!r}" if isinstance(value, str) and not value.isidentifier() else f"{key}={value}"
+    return f"{key}={value!r}" if isinstance(value, str) and not value.isidentifier() else f"{key}={dim_name(value)}"
 
 
 def _label(node: Node) -> str:

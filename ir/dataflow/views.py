@@ -55,9 +55,18 @@ class Placement:
 def placement(graph: Graph, n: Node) -> Placement | None:
     """How a read or write is placed. None for a mapping that moves elements one by one."""
     mapping: ResolvedMapping | None = n.attrs.get("mapping")
-    found = Placement()
     if mapping is None:
-        return found
+        return Placement()
+    known = graph.placements.get(n.id)
+    if known is None or known[0] is not n or known[1] is not n.inputs:
+        known = graph.placements[n.id] = n, n.inputs, _placement(graph, n, mapping)
+    found: Placement | None = known[2]
+    return found
+
+
+def _placement(graph: Graph, n: Node, mapping: ResolvedMapping) -> Placement | None:
+    """That of an access with a mapping: symbols are compared many times, and dozens of places ask."""
+    found = Placement()
     argument = graph.argument(n.attrs["memory"])
     index_dims = set(graph.index_dims)
     values = [d for d in mapping.dims if d not in index_dims]

@@ -85,7 +85,7 @@ def mma_options(
         if not target.paired_results and ports[0][1] == contiguous and rows.get(ports[0][0].id) == dim_name(k):
             atom = in_runs(atom, bits)
         issues = -(-wm // am) * -(-wn // an) * -(-wk // atom.k)
-        d = {str(m): atom.d["N" if swap else "M"], str(n): atom.d["M" if swap else "N"]}
+        d = {dim_name(m): atom.d["N" if swap else "M"], dim_name(n): atom.d["M" if swap else "N"]}
         width = leading_elements(d.get(contiguous, ""))
         clocks = float(issues * atom.cycles)
         if (node.id, int(swap)) in operands.held:
@@ -151,7 +151,7 @@ def async_misfit(
         return "an operand has no dimension of its own"
     for d, size, what in ((ends[0], atom.m, "rows"), (ends[1], atom.n, "columns"), (k, atom.k, "deep")):
         if sizes[d] % size:
-            return f"a wave's {sizes[d]} elements of {d} are no multiple of {size} {what}"
+            return f"a wave's {sizes[d]} elements of {dim_name(d)} are no multiple of {size} {what}"
     if second.id not in reads and not stored:
         return "neither operand is an array's tile that can lie in shared memory"
     return ""

@@ -28,7 +28,8 @@ from wavedsl.ir.symbols import AddressSpace
 
 def read_apart(graph: Graph, waves: int) -> Graph:
     """`graph`, itself where no read is contracted along several dimensions. `waves` of a workgroup."""
-    uses = {n.id: found for n in _staged(graph, waves) if len(found := _contractions(graph, n)) > 1}
+    found = _contractions(graph, [*_staged(graph, waves)])
+    uses = {read: along for read, along in found.items() if len(along) > 1}
     if not uses:
         return graph
     return with_reads(graph, uses)
@@ -64,9 +65,11 @@ def _staged(graph: Graph, waves: int) -> Iterator[Node]:
                 yield n
 
 
-def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
-    """Contracted dimension → (user, input position) of the uses of a read that end in products along it, directly or
-    element by element; the first also stands for all other uses."""
+def _contractions(graph: Graph, reads: Collection[Node]) -> dict[int, dict[Any, list[tuple[int, int]]]]:
+    """Per read, by id, contracted dimension → (user, input position) of its uses that end in products along it,
+    directly or element by element; the first also stands for all other uses."""
+    if not reads:
+        return {}
     users: dict[int, list[tuple[Node, int]]] = {}
     for n in graph.all_nodes():
         for position, x in enumerate(n.inputs):
@@ -85,14 +88,16 @@ def _contractions(graph: Graph, read: Node) -> dict[Any, list[tuple[int, int]]]:
     def end(user: Node, position: int) -> set[Any]:
         return {product_dims(user)[2]} if user.op == "mma" and position < 2 else ends[user.id]
 
-    found: dict[Any, list[tuple[int, int]]] = {}
-    for user, position in users.get(read.id, ()):
-        for x in postorder(user, lambda x: [u for u, _ in uses(x) or ()], ends):
-            after = uses(x)
-            ends[x.id] = {None} if after is None else {k for u, i in after for k in end(u, i)}
-        dims = end(user, position)
-        if len(dims) == 1 and (k := next(iter(dims))) is not None:
-            found.setdefault(k, []).append((user.id, position))
+    found: dict[int, dict[Any, list[tuple[int, int]]]] = {}
+    for read in reads:
+        along = found[read.id] = {}
+        for user, position in users.get(read.id, ()):
+            for x in postorder(user, lambda x: [u for u, _ in uses(x) or ()], ends):
+                after = uses(x)
+                ends[x.id] = {None} if after is None else {k for u, i in after for k in end(u, i)}
+            dims = end(user, position)
+            if len(dims) == 1 and (k := next(iter(dims))) is not None:
+                along.setdefault(k, []).append((user.id, position))
     return found
 
 

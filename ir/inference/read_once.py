@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.dataflow.graph import Graph, Node, Region
+from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
 from wavedsl.ir.dataflow.mma_dims import product_dims
 from wavedsl.ir.inference.mma_tiles import shared_reads
@@ -82,7 +83,7 @@ def with_reads(graph: Graph, uses: Mapping[int, Mapping[Any, Sequence[tuple[int,
 
 def what_is_read(n: Node) -> tuple[Any, ...]:
     """What a read reads: equal for reads of the same elements."""
-    attrs = tuple((k, repr(v)) for k, v in sorted(n.attrs.items()))
+    attrs = tuple((k, v if isinstance(v, ResolvedMapping) else repr(v)) for k, v in sorted(n.attrs.items()))
     return (n.op, tuple(x.id for x in n.inputs), attrs)
 
 

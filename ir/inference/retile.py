@@ -32,6 +32,7 @@ from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.kernel.kernel_ir import Kernel
 from wavedsl.ir.layouts.column_pairs import Rows
 from wavedsl.ir.layouts.fragment import register_count
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
 LEAST_ROW = 64
@@ -123,7 +124,8 @@ def _sums(n: Node, inference: Inference) -> int:
 
 def _across(region: Region, rows: Rows) -> bool:
     """Whether a tile that the loop reads is contiguous in memory along another dimension than the loop's."""
-    return any(rows.get(n.id, str(region.dim)) != str(region.dim) for n in region.nodes if n.op == "read")
+    along = dim_name(region.dim)
+    return any(rows.get(n.id, along) != along for n in region.nodes if n.op == "read")
 
 
 def _only_products(region: Region, inference: Inference) -> bool:

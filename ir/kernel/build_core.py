@@ -111,6 +111,11 @@ class Core:
 
     # -------------------------------------------------------------------------------------------------- where we are
 
+    @property
+    def region(self) -> Region:
+        """The region that ops are put into."""
+        return self._frames[-1].region
+
     @contextmanager
     def loc(self, loc: Loc | None) -> Iterator[None]:
         """Ops made inside carry this location (None leaves the outer one)."""

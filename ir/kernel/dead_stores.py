@@ -10,6 +10,8 @@ down".
 
 from __future__ import annotations
 
+from functools import partial
+
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 
@@ -18,6 +20,7 @@ COPIES = ("store.shared", "copy.async")
 """Ops that do nothing but write shared memory."""
 ROW = 16
 """Most bytes that a read of shared memory takes from the address of any one lane."""
+Span = tuple[int, int] | None
 LANES = 64
 """Most lanes of a wave, whose bytes a linear copy puts behind each other."""
 
@@ -25,7 +28,7 @@ LANES = 64
 def remove_dead_stores(kernel: Kernel) -> int:
     """Delete them in place; returns how many ops went, not counting what had no other use."""
     ops = kernel.body.ops
-    read: list[Op] = []
+    read: list[Span] = []
     touched = False
     gone: set[Op] = set()
     for op in reversed(ops):
@@ -36,11 +39,11 @@ def remove_dead_stores(kernel: Kernel) -> int:
             if not touched:
                 gone.add(op)
             continue
-        if op.name in COPIES and not any(overlap(kernel, op, other) for other in read):
+        if op.name in COPIES and not any(map(partial(meet, span(kernel, op)), read)):
             gone.add(op)
             continue
         if READS in effects:
-            read.append(op)
+            read.append(span(kernel, op))
         touched |= READS in effects or WRITES in effects or "read global" in effects
     if gone:
         ops[:] = [op for op in ops if op not in gone]
@@ -51,13 +54,17 @@ def remove_dead_stores(kernel: Kernel) -> int:
 def overlap(kernel: Kernel, a: Op, b: Op) -> bool:
     """Whether two accesses to shared memory may share bytes: by the ranges of their addresses, else of their buffers;
     one of which nothing is known shares them with all."""
-    first, second = span(kernel, a), span(kernel, b)
+    return meet(span(kernel, a), span(kernel, b))
+
+
+def meet(first: Span, second: Span) -> bool:
+    """Whether two ranges of bytes have any in common; None is all there are."""
     if first is None or second is None:
         return True
     return first[0] < second[1] and second[0] < first[1]
 
 
-def span(kernel: Kernel, op: Op) -> tuple[int, int] | None:
+def span(kernel: Kernel, op: Op) -> Span:
     """First byte and the one behind the last that an access to shared memory may touch."""
     place = kernel.shared_names.get(op.attrs.get("buffer", ""))
     low, high = (place[0], place[0] + place[1]) if place is not None else (0, 1 << 32)

@@ -26,9 +26,11 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     fewer are so. The kernel where it stays as it is, None where it is reordered in place."""
     if target is None:
         return kernel
+    if target.asynchronous and _deals(kernel):
+        return kernel
     held = pressure(kernel, target)
     room = wave_room(target, kernel.waves)
-    if held <= room or (target.asynchronous and _deals(kernel)):
+    if held <= room:
         return kernel
     before = _Saved(kernel)
     _order(kernel, target)

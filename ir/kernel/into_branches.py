@@ -31,6 +31,15 @@ def sink_into_branches(kernel: Kernel, target: Target | None = None) -> None:
 
 
 def _sink(kernel: Kernel, region: Region, all_branches: bool) -> None:
+    if any(_takes(op, all_branches) for op in region.ops):
+        _sink_here(kernel, region, all_branches)
+    for op in region.ops:
+        for body in op.regions:
+            _sink(kernel, body, all_branches)
+
+
+def _sink_here(kernel: Kernel, region: Region, all_branches: bool) -> None:
+    """Into the branches of one region, what stands in it."""
     readers: dict[Value, set[Reader]] = {}
 
     def note(values: Iterable[Value], reader: Reader) -> None:
@@ -53,10 +62,10 @@ def _sink(kernel: Kernel, region: Region, all_branches: bool) -> None:
         if len(places) != 1:
             continue
         at, branch = place = next(iter(places))
-        if branch < 0 or not _decides(region.ops[at]) or any(i < loop < at for loop in loops):
+        if branch < 0 or not _takes(region.ops[at], all_branches) or any(i < loop < at for loop in loops):
             continue
         inside = region.ops[at].attrs.get("inside")
-        if not (inside or all_branches) or (load and not (inside and _reads_alike(kernel, op, region.ops[i + 1 : at]))):
+        if load and not (inside and _reads_alike(kernel, op, region.ops[i + 1 : at])):
             continue
         moved.setdefault(place, []).append(op)
         region.ops[i] = None  # type: ignore[call-overload]
@@ -66,9 +75,6 @@ def _sink(kernel: Kernel, region: Region, all_branches: bool) -> None:
     for (at, branch), ops in moved.items():
         region.ops[at].regions[branch].ops[:0] = reversed(ops)
     region.ops[:] = [op for op in region.ops if op is not None]
-    for op in region.ops:
-        for body in op.regions:
-            _sink(kernel, body, all_branches)
 
 
 def _reads_alike(kernel: Kernel, load: Op, between: Iterable[Op | None]) -> bool:
@@ -85,6 +91,7 @@ def _reads_alike(kernel: Kernel, load: Op, between: Iterable[Op | None]) -> bool
     return True
 
 
-def _decides(op: Op) -> bool:
-    """Whether an op is a branch that all lanes of a wave take or pass together."""
-    return op.name == "if" and op.args[0].uniform
+def _takes(op: Op, all_branches: bool) -> bool:
+    """Whether ops may move into an op: a branch that all lanes of a wave take or pass together, one of those of which
+    waves take one each if not all such branches do."""
+    return op.name == "if" and op.args[0].uniform and bool(all_branches or op.attrs.get("inside"))

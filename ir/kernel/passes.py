@@ -17,7 +17,7 @@ from dataclasses import field
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.build_core import PINNED
-from wavedsl.ir.kernel.dead_stores import COPIES, overlap, remove_dead_stores
+from wavedsl.ir.kernel.dead_stores import COPIES, Span, meet, remove_dead_stores, span
 from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.into_branches import sink_into_branches
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
@@ -162,13 +162,13 @@ def no_dead_stores(kernel: Kernel) -> list[Finding]:
     ops = kernel.body.ops
     last = max((i for i, op in enumerate(ops) if op.regions), default=-1)
     found = []
-    for i, op in enumerate(ops):
-        if i <= last or op.name not in COPIES:
-            continue
-        readers = (x for x in ops[i + 1 :] if "read shared" in x.row.effects and x.name != "barrier")
-        if not any(overlap(kernel, op, x) for x in readers):
+    read: list[Span] = []
+    for op in reversed(ops[last + 1 :]):
+        if op.name in COPIES and not any(map(functools.partial(meet, span(kernel, op)), read)):
             found.append(Finding("no-dead-stores", f"{describe(op)}: nothing reads it", op.loc))
-    return found
+        if "read shared" in op.row.effects and op.name != "barrier":
+            read.append(span(kernel, op))
+    return found[::-1]
 
 
 @_check("no-needless-barriers")

@@ -79,19 +79,33 @@ class SharedAccess:
     waves: int = 1
     atoms: tuple[LoadAtom, ...] = ()
     mechanism: str = "registers"
-    costs: dict[Place, AccessCost | None] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What it costs on the places that a search has tried, on the one chip that its atoms are of."""
+    chip: str = ""
+    """The chip that it is priced for: what it costs is then known from others of the same fragment."""
+    costs: dict[Place, AccessCost | str | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What it costs on the places that a search has tried, on the one chip that its atoms are of, or why it has no
+    addresses there."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("read", "write"):
             raise CompileError(f"an access reads or writes, it does not {self.kind!r}")
         if self.mechanism not in MECHANISMS:
             raise CompileError(f"unknown mechanism {self.mechanism!r}", hint=f"one of {', '.join(MECHANISMS)}")
+        if self.chip:
+            object.__setattr__(self, "costs", _known_costs(self.chip, self.kind, self.fragment, self.atoms))
 
     @cached_property
     def widest_first(self) -> list[LoadAtom]:
         """The atoms by the bytes they move."""
         return sorted(self.atoms, key=lambda a: -a.bytes)
+
+
+@lru_cache(maxsize=128)
+def _known_costs(
+    chip: str, kind: str, fragment: Bits | Layout | None, atoms: tuple[LoadAtom, ...]
+) -> dict[Place, AccessCost | str | None]:
+    """`SharedAccess.costs` of all accesses that cost the same on any place: the taps of a convolution have one
+    fragment, a tile is placed again for every number of stages, and arrays of other sizes are cut alike."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -415,7 +429,7 @@ def choose_place(
     least = [_least(a, elsize, phases, issue) for a in accesses]
     best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
     considered, too_big, dear = 0, 0, False
-    refused: CompileError | None = None
+    refused = ""
     for group in groups:
         if best is not None and best[1].conflict_free and best[1].instructions <= fewest:
             break
@@ -429,14 +443,14 @@ def choose_place(
             padding = space * (place.bytes - dense)
             most = (best[0][0] if best is not None else limit) * 1.000001
             costs = _costs(place, accesses, least, banks, phases, issue, most - padding)
-            if isinstance(costs, CompileError):
+            if isinstance(costs, str):
                 refused = costs
             if not isinstance(costs, list):
                 continue
             if len(costs) < len(accesses):
                 dear = True
                 continue
-            choice = _priced(place.varied(slots=slots), costs, issue, hoisted, padding)
+            choice = _priced(place.varied(slots=slots), accesses, costs, issue, hoisted, padding)
             key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
             if choice.total > limit:
                 dear = True
@@ -449,18 +463,16 @@ def choose_place(
             raise too_large(extents, elsize, slots, budget)
         tile = " x ".join(f"{d}={n}" for d, n in extents.items())
         names = ", ".join(a.name for a in accesses)
-        hint = refused.message if refused is not None else ""
-        raise CompileError(f"no shared-memory placement of {tile} serves all of: {names}", hint=hint) from refused
+        raise CompileError(f"no shared-memory placement of {tile} serves all of: {names}", hint=refused)
     return replace(best[1], considered=considered)
 
 
 def _costs(
     place: Place, accesses: Sequence[SharedAccess], least: Sequence[float], banks: Mapping[int, int], phases: Phases,
     issue: float, most: float,
-) -> list[AccessCost] | CompileError | None:  # fmt: skip
+) -> list[AccessCost] | str | None:  # fmt: skip
     """What the accesses cost on a place: of the first of them only where these, and the `least` that the others cost
-    anywhere, are more than `most`. None where one of them has no plan there; an error that says why, if it has just
-    been found out."""
+    anywhere, are more than `most`. None where one of them has no plan there, or why it has no addresses."""
     costs: list[AccessCost] = []
     at_least = sum(least)
     for access, expected in zip(accesses, least):
@@ -470,12 +482,12 @@ def _costs(
             cost = access.costs[place]
         else:
             try:
-                cost = access.costs[place] = access_cost(place, access, banks, phases)
+                cost = access_cost(place, access, banks, phases)
             except CompileError as error:  # no columns for this access on this candidate
-                access.costs[place] = None
-                return error
-        if cost is None:
-            return None
+                cost = error.message
+            access.costs[place] = cost
+        if not isinstance(cost, AccessCost):
+            return cost
         at_least += access.trips * (access.waves * cost.worst + issue * cost.instructions) - expected
         costs.append(cost)
     return costs if at_least <= most else costs[:-1]
@@ -532,16 +544,21 @@ def _least(access: SharedAccess, elsize: int, phases: Phases, issue: float) -> f
     return access.trips * min(found, default=0.0)
 
 
-def _priced(place: Place, costs: Sequence[AccessCost], issue: float, hoisted: float, space: float) -> PlaceChoice:
+def _priced(
+    place: Place, accesses: Sequence[SharedAccess], costs: Sequence[AccessCost], issue: float, hoisted: float,
+    space: float,
+) -> PlaceChoice:  # fmt: skip
+    """The place with what the accesses cost there. `costs` may be known from others of the same fragments."""
     cycles = instructions = registers = 0
     total = space
-    for c in costs:
-        cycles += c.access.waves * c.worst
+    for a, c in zip(accesses, costs):
+        cycles += a.waves * c.worst
         instructions += c.instructions
         registers += c.registers
-        total += c.access.trips * (c.access.waves * c.worst + issue * c.instructions)
+        total += a.trips * (a.waves * c.worst + issue * c.instructions)
     total += hoisted * registers * max(1, len(place.xor))
-    return PlaceChoice(place, total, cycles, instructions, registers, tuple(costs))
+    own = tuple(c if c.access is a else replace(c, access=a) for a, c in zip(accesses, costs))
+    return PlaceChoice(place, total, cycles, instructions, registers, own)
 
 
 # ---- copies whose shared side is fixed -------------------------------------------------------------------------------

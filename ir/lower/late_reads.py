@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from wavedsl.ir.addresses.access import join_register
 from wavedsl.ir.cuts.register_file import ADDRESSES
-from wavedsl.ir.dataflow.graph import Node, region_nodes
-from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.views import is_tile, same_place
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.layouts.fragment import Fragment, Lazy, OnDemand, per_register, register_count
@@ -48,7 +48,8 @@ def is_late(low: Lowering, n: Node) -> bool:
     Otherwise it is better loaded with the row, for nobody waits for it then."""
     if not _can_be_late(low, n):
         return False
-    joins = [x for x in low.region_of(n).nodes if x.op == "join_parts"]
+    region = low.region_of(n)
+    joins = [x for x in low.effects(region) if x.op == "join_parts" and low.region_of(x) is region]
     if joins:
         return not _beside_sums(low, n, joins)
     if not low.row_registers:
@@ -89,30 +90,38 @@ def _can_be_late(low: Lowering, n: Node) -> bool:
         return False
     if region is low.graph.region and not low.streams and not is_tile(low.graph, n):
         return False
-    before = set() if region is low.graph.region else {x.id for x in region.nodes[: region.nodes.index(n)]}
-    for x in region_nodes(region):
-        if x.op in ("fence", "join_parts") and x.id in before:
+    for x in low.effects(region):
+        if x.op in ("fence", "join_parts") and region is not low.graph.region and _precedes(region, x, n):
             continue
-        if ROWS[x.op].effect and x.op not in ("write", "iterate"):
+        if x.op not in ("write", "iterate"):
             return False
         if x.op == "write" and x.attrs["memory"] == n.attrs["memory"] and stored_over(low, n) is not x:
             if not low.streams or same_place(n, x):
                 return False
-    users = low.users()
-    work, seen = [n], {n.id}
-    while work:
-        for u in users.get(work.pop().id, ()):
-            if low.region_of(u) is not region:
-                return False
-            if u.op == "write":
-                if not is_tile(low.graph, u) or low.arrays[u.attrs["memory"]].dtype.packed:
-                    return False
-            elif not elementwise(low, u):
-                return False
-            elif u.id not in seen:
-                seen.add(u.id)
-                work.append(u)
-    return True
+    return _only_stored(low, n)
+
+
+def _only_stored(low: Lowering, n: Node) -> bool:
+    """Whether only elementwise steps and writes of tiles, in the region of a value, use it and what is made of it."""
+    users, known = low.users(), low.only_stored
+
+    def steps(x: Node) -> list[Node]:
+        region = low.region_of(x)
+        return [u for u in users.get(x.id, ()) if low.region_of(u) is region and elementwise(low, u)]
+
+    def stores(u: Node) -> bool:
+        return u.op == "write" and is_tile(low.graph, u) and not low.arrays[u.attrs["memory"]].dtype.packed
+
+    for x in postorder(n, steps, known):
+        region, taken = low.region_of(x), steps(x)
+        others = [u for u in users.get(x.id, ()) if u not in taken]
+        known[x.id] = all(known[u.id] for u in taken) and all(low.region_of(u) is region and stores(u) for u in others)
+    return known[n.id]
+
+
+def _precedes(region: Region, x: Node, n: Node) -> bool:
+    """Whether `x` stands in front of `n`, one of the region's nodes, and is itself one of them."""
+    return next(y for y in region.nodes if y is x or y is n) is x
 
 
 def late_step(low: Lowering, n: Node, loads: Sequence[Step]) -> Step:
@@ -174,15 +183,16 @@ class Ahead:
 
     def __init__(self, low: Lowering, pieces: Sequence[tuple[Fragment, Sequence[int]]]):
         self.low, self.pieces = low, pieces
-        room = register_room(low) if low.strategy.bulk else wave_registers(low)
-        held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
-        results = len({id(value) for value, _ in pieces})
-        dealt = 0 if low.computes_late(low.graph.region) else DEALT
-        self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
         if low.row_registers:
             self.most = _beside_row(low)
         elif low.streams:
             self.most = min(FLYING, wave_registers(low) // 4)
+        else:
+            room = register_room(low) if low.strategy.bulk else wave_registers(low)
+            held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
+            results = len({id(value) for value, _ in pieces})
+            dealt = 0 if low.computes_late(low.graph.region) else DEALT
+            self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
         self.words: list[int] = []
         """Registers that were loaded for each store whose loads have been started."""
         self.flying = 0

@@ -13,7 +13,7 @@ Invariant: between the stores of two writes that leave together stands nothing t
 from __future__ import annotations
 
 from wavedsl.ir.addresses.access import GlobalAccess, store_group, store_groups
-from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import is_tile, same_place
 from wavedsl.ir.kernel.kernel_ir import Value
@@ -56,22 +56,34 @@ def store_late(low: Lowering, store: LateStore) -> None:
 
 
 def _together(low: Lowering, n: Node) -> list[Node]:
-    """The writes that leave together with this one, in order: tiles of other places or arrays, where nothing between
-    them reads what they change."""
+    """The writes that leave together with this one, in order."""
     if not low.streams:
         return [n]
-    group: list[Node] = []
-    for x in low.region_of(n).nodes:
+    region = low.region_of(n)
+    if id(region) not in low.leaving:
+        low.leaving[id(region)] = {x.id: group for group in _groups(low, region) for x in group}
+    return low.leaving[id(region)][n.id]
+
+
+def _groups(low: Lowering, region: Region) -> list[list[Node]]:
+    """The writes of a region in groups that leave together: tiles of other places or arrays, where nothing between them
+    reads what they change. Any other write is alone."""
+    groups: list[list[Node]] = [[]]
+    same: dict[str, list[Node]] = {}
+    """The last group's writes by array."""
+    for x in region.nodes:
         memory = x.attrs.get("memory", "")
-        same = [y for y in group if y.attrs["memory"] == memory]
         plain = x.op == "write" and is_tile(low.graph, x) and not low.arrays[memory].dtype.packed
-        if plain and not any(same_place(x, y) for y in same):
-            group.append(x)
-        elif ROWS[x.op].effect or same:
-            if n in group:
-                break
-            group = [x] if plain else []
-    return group
+        known = same.get(memory, [])
+        if plain and not any(same_place(x, y) for y in known):
+            groups[-1].append(x)
+            same.setdefault(memory, []).append(x)
+        elif ROWS[x.op].effect or known:
+            groups.append([x] if plain else [])
+            same = {memory: [x]} if plain else {}
+            if x.op == "write" and not plain:
+                groups += [[x], []]
+    return groups
 
 
 __all__ = ["LateStore", "store_late"]

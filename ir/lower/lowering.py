@@ -32,7 +32,7 @@ from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import DimPlan, Partition
-from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region, region_nodes
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import is_tile, only_placing, placement, static_number
 from wavedsl.ir.errors import CompileError, WaveError
@@ -190,6 +190,11 @@ class Lowering:
         """Ids of nodes that only say where tiles lie: they have no steps."""
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
+        self._effects: dict[int, list[Node]] = {}
+        self.leaving: dict[int, dict[int, list[Node]]] = {}
+        """Per region, by `id`, the writes that leave together: node id → group (`late_stores`)."""
+        self.only_stored: dict[int, bool] = {}
+        """Node id → whether only elementwise steps and stores use its value (`late_reads`), of those asked about."""
 
     def extent(self, dim: str) -> Any:
         """The extent of a dimension: an int, or the hidden parameter that holds it."""
@@ -546,6 +551,13 @@ class Lowering:
                 for x in (*region.carries, *region.nodes):
                     got[x.id] = region
         return got[n.id]
+
+    def effects(self, region: Region) -> list[Node]:
+        """The nodes of a region, and of those inside it, that do more than give a value, in order."""
+        got = self._effects.get(id(region))
+        if got is None:
+            got = self._effects[id(region)] = [x for x in region_nodes(region) if ROWS[x.op].effect]
+        return got
 
     def joined(self, n: Node) -> bool:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so

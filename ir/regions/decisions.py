@@ -14,7 +14,7 @@ from dataclasses import field
 
 from wavedsl.ir.addresses.access import vector_elements
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.dataflow.graph import Node, node_text, region_nodes
+from wavedsl.ir.dataflow.graph import Node, node_text
 from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.kernel.kernel_ir import Kernel
 from wavedsl.ir.layouts.layout import Layout
@@ -188,8 +188,9 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
 def _when(low: Lowering, n: Node) -> str:
     """When an array that its region also writes is loaded, where results are computed as they are stored."""
     region = low.region_of(n)
-    written = any(x.op == "write" and x.attrs["memory"] == n.attrs["memory"] for x in region_nodes(region))
-    if not written or not low.computes_late(region):
+    if not low.computes_late(region):
+        return ""
+    if not any(x.op == "write" and x.attrs["memory"] == n.attrs["memory"] for x in low.effects(region)):
         return ""
     if is_late(low, n):
         return ", as results are stored in their place"

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.schedule.steps import BodySchedule, Step
+from wavedsl.ir.schedule.steps import BodySchedule, Step, shared_readers, shared_writers
 
 
 @dataclass
@@ -42,9 +42,9 @@ def place_barriers(
     n = len(body.order)
     place = {i: p for p, i in enumerate(body.order)}
     arcs: list[_Arc] = []
+    readers, writers = shared_readers(steps), shared_writers(steps)
     for buffer, depth in slots.items():
-        writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind in ("swrite", "acopy")]
-        reads = [i for i, s in enumerate(steps) if s.reads_shared(buffer)]
+        writes, reads = writers.get(buffer, []), readers.get(buffer, [])
         for w in writes:
             for r in reads:
                 ahead = body.stages[r] - body.stages[w]
@@ -67,7 +67,7 @@ def place_barriers(
 
     left = arcs
     chosen: list[int] = []
-    first_reads = {place[i] for i, s in enumerate(steps) if any(map(s.reads_shared, slots))}
+    first_reads = {place[i] for buffer in slots for i in readers.get(buffer, ())}
     while left:
         # Prefer the spot right before a first read: the copy has had the longest time to arrive.
         covers = _arcs_at(left, n, cyclic)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from wavedsl.ir.schedule.schedule_bounds import SchedEdge
-from wavedsl.ir.schedule.steps import Key, Step
+from wavedsl.ir.schedule.steps import Key, Step, shared_readers, shared_writers
 
 
 def dependences(
@@ -46,9 +46,9 @@ def dependences(
             elif k in carried and carried[k] in maker:
                 edges.append(SchedEdge(maker[carried[k]], i, ticks(steps[maker[carried[k]]]), 1))
     barrier = next((i for i, s in enumerate(steps) if s.kind == "barrier"), None)
+    readers, writers = shared_readers(steps), shared_writers(steps)
     for buffer, depth in slots.items():
-        writes = [i for i, s in enumerate(steps) if s.buffer == buffer and s.kind in ("swrite", "acopy")]
-        reads = [i for i, s in enumerate(steps) if s.reads_shared(buffer)]
+        writes, reads = writers.get(buffer, []), readers.get(buffer, [])
         if barrier is not None:
             # One barrier an iteration: writes, barrier, reads; reads, the next iteration's barrier, the slot's next
             # write.

@@ -10,7 +10,7 @@ copy and read; everything with an effect or a carried value is in the last stage
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -96,6 +96,25 @@ class Step:
     def reads_shared(self, buffer: str) -> bool:
         """Whether the step reads this shared buffer."""
         return (self.buffer == buffer and self.kind == "sread") or buffer in self.reads
+
+
+def shared_readers(steps: Sequence[Step]) -> dict[str, list[int]]:
+    """Shared buffer → the steps that read it, by number, in order."""
+    out: dict[str, list[int]] = {}
+    for i, s in enumerate(steps):
+        own = (s.buffer,) if s.kind == "sread" else ()
+        for buffer in dict.fromkeys((*own, *s.reads)):
+            out.setdefault(buffer, []).append(i)
+    return out
+
+
+def shared_writers(steps: Sequence[Step]) -> dict[str, list[int]]:
+    """Shared buffer → the steps that write or copy to it, by number, in order."""
+    out: dict[str, list[int]] = {}
+    for i, s in enumerate(steps):
+        if s.kind in ("swrite", "acopy"):
+            out.setdefault(s.buffer, []).append(i)
+    return out
 
 
 @dataclass

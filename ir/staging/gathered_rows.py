@@ -53,7 +53,7 @@ def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
         return None
     fast = info.names[axis]
     names = [dim_name(d) for d in n.dims]
-    if fast not in names or str(mapping.coords[axis]) != fast:
+    if fast not in names or dim_name(mapping.coords[axis]) != fast:
         return None
     row = next(d for d in names if d != fast)
     written = written_arrays(low)
@@ -64,7 +64,7 @@ def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
         if i == axis:
             continue
         if not isinstance(c, int):
-            if fast in {str(s) for s in c.free_symbols}:
+            if fast in {dim_name(s) for s in c.free_symbols}:
                 return None
         elif not add_numbers(low, n.inputs[c], region, found, written):
             return None
@@ -84,16 +84,16 @@ def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
 def _settled(low: Lowering, n: Node, found: Numbers) -> bool:
     """Whether the rows' numbers are the same in all trips of the loop that a read is in."""
     region = low.region_of(n)
-    if region.dim is None or found.row == str(region.dim) or low.moves_with([found.row], str(region.dim)):
+    if region.dim is None or found.row == dim_name(region.dim) or low.moves_with([found.row], dim_name(region.dim)):
         return False
     if any(low.region_of(x) is region and x.op not in ("index", "fill", "constant") for x in found.nodes()):
         return False
     if any(low.region_of(x) is region for x in found.singles):
         return False
-    moving = str(region.dim)
+    moving = dim_name(region.dim)
     reads = [n, *found.reads]
     return not any(
-        not isinstance(c, int) and i != (axis if x is n else -1) and moving in {str(s) for s in c.free_symbols}
+        not isinstance(c, int) and i != (axis if x is n else -1) and moving in {dim_name(s) for s in c.free_symbols}
         for x in reads
         for axis in [low.arrays[x.attrs["memory"]].contiguous()]
         for i, c in enumerate(mapping_of(low, x).coords)

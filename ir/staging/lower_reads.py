@@ -143,9 +143,19 @@ class _Straight:
         self.groups = element_groups(self.layout, bits)
         self.moves = low.moves_with(self.info.names, low.loop_dim)
         self.size = self.width * self.info.elsize
+        self._last: tuple[Any, ...] = ()
 
     def access_at(self, context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
-        """The accesses of a trip, and where they are not outside altogether."""
+        """The accesses of a trip, and where they are not outside altogether: for all vectors of a tile the same."""
+        low = self.low
+        at = context, plans, low.b.region
+        state = low.loop_dim, low.share_of_wave, dict(low.base), dict(low.first), dict(low.wave_digit)
+        if not self._last or any(x is not y for x, y in zip(at, self._last[0])) or self._last[1] != state:
+            self._last = at, state, self._access(context, plans)
+        found: tuple[GlobalAccess, Value | None] = self._last[2]
+        return found
+
+    def _access(self, context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
         low, b = self.low, self.low.b
         position, inside, limits = low.located(self.n, context, low.base_at(context.iteration) if self.moves else None)
         if self.unit is not None:

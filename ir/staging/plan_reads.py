@@ -150,6 +150,7 @@ def _planned(
     plans: list[Staged] = []
     direct = copies_arrive(low, region, reads, depth) if loop else low.choices.direct
     groups = {n.id: group for group in (_same(low, region, reads) if loop else []) for n in group}
+    trips = beside(low, region, reads, depth) if loop else {}
 
     def asked(n: Node) -> bool | None:
         """What is asked of a read's copies: those of tiles that nobody wants in shared memory may be either."""
@@ -161,7 +162,7 @@ def _planned(
         return plan_staged(
             n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
             asked(n),
-            trip=beside(low, region, reads, n, depth) if loop else None, paired=low.paired_words(n) > 0,
+            trip=trips[n.id] if loop else None, paired=low.paired_words(n) > 0,
             others=[low.layout(x) for x in others], added=_added(low, n),
         )  # fmt: skip
 
@@ -277,22 +278,25 @@ def product_clocks(low: Lowering, region: Region) -> int:
     return busy
 
 
-def beside(low: Lowering, region: Region, reads: Sequence[Node], read: Node, depth: int) -> Trip | None:
-    """What a trip keeps busy beside one of its tiles: the others count as stored once and read by every wave without
+def beside(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> dict[int, Trip | None]:
+    """Per read, what a trip keeps busy beside its tile: the others count as stored once and read by every wave without
     conflicts. None where the loop has no products, or where copies and products are not each wave's own."""
     products = product_clocks(low, region)
     if not products or not low.target.copy_linear:
-        return None
-    waves, shared = low.partition.waves, 0
-    for n in reads:
-        if n is not read:
-            info, layout = low.view_info(n), low.layout(n)
-            tile = prod(tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans).values())
-            held = layout.elements_per_lane * low.target.wave_size
-            wide, size = 16 * low.target.wave_size, info.elsize
-            shared += tile * size * low.target.cost("store.shared", 16).cycles // wide
-            shared += held * waves * size * low.target.cost("load.shared", 16).cycles // wide
-    return Trip(products, shared, depth)
+        return dict.fromkeys(n.id for n in reads)
+    clocks = {n.id: _clocks_of_tile(low, n) for n in reads}
+    together = sum(clocks.values())
+    return {i: Trip(products, together - own, depth) for i, own in clocks.items()}
+
+
+def _clocks_of_tile(low: Lowering, n: Node) -> int:
+    """Clocks of shared memory per trip for a tile that is stored once and read by every wave."""
+    info, layout = low.view_info(n), low.layout(n)
+    tile = prod(tile_extents(layout, [d for d in info.names if d in layout.dims], low.plans).values())
+    held = layout.elements_per_lane * low.target.wave_size
+    wide, size = 16 * low.target.wave_size, info.elsize
+    stored = tile * size * low.target.cost("store.shared", 16).cycles // wide
+    return stored + held * low.partition.waves * size * low.target.cost("load.shared", 16).cycles // wide
 
 
 NARROW = 8
@@ -462,6 +466,8 @@ way on an H200 (417 to 430 us), 8192 x 8192 x 64 a tenth longer."""
 def contraction_fed(low: Lowering, n: Node) -> str | None:
     """The contraction dimension of the matrix product that a read feeds, through elementwise steps or directly."""
     found: str | None = None
+    if not low.inference.mmas:
+        return None
     users = low.users()
     work, seen = [n], {n.id}
     while work:

@@ -72,7 +72,8 @@ def plan_staged(
     vectors = UNIT_ATOMS if info.elsize == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
     atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
     fragments = tuple(
-        SharedAccess(f"fragments{i or ''}", "read", x, trips, partition.waves, atoms) for i, x in enumerate(layouts)
+        SharedAccess(f"fragments{i or ''}", "read", x, trips, partition.waves, atoms, chip=target.name)
+        for i, x in enumerate(layouts)
     )
     request = _Request(
         info, layouts, contracted, partition, plans, target, slots, budget, trips, direct, paired, extents,
@@ -245,14 +246,15 @@ def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
 
 def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bool) -> SharedAccess:
     """The stores of the copy, which `copy` maps to the tile: without it the place must keep whole vectors together."""
-    widest = (way.vector if way.fast == request.memory_fast else way.deep) * request.info.elsize
-    atoms = tuple(a for a in request.vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
+    r = request
+    widest = (way.vector if way.fast == r.memory_fast else way.deep) * r.info.elsize
+    atoms = tuple(a for a in r.vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
     mechanism = "registers"
     if way.linear:
         mechanism = f"lds_dma{way.linear}"
     elif (asynchronous or copy is None) and widest in (4, 8, 16):
         mechanism = f"cp_async{widest}"
-    return SharedAccess("copy", "write", copy, request.trips, request.partition.waves, atoms, mechanism)
+    return SharedAccess("copy", "write", copy, r.trips, r.partition.waves, atoms, mechanism, r.target.name)
 
 
 def _placed(

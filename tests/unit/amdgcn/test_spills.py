@@ -134,7 +134,7 @@ def spilled(chip: str, kind: str) -> tuple[Machine, Spilled]:
     """An allocated program that spills: to scratch, to the accumulation file, scalars to lanes."""
     kernel, registers = KERNELS[kind](chip)
     program = select(kernel, chip)
-    _, found = _allocate(program, rows_of(chip), registers)
+    _, found, _ = _allocate(program, rows_of(chip), registers)
     assert check_allocation(program) == []
     return program, found
 
@@ -429,7 +429,7 @@ def test_a_step_of_occupancy_is_taken_where_it_costs_nothing() -> None:
     r = program.resources
     assert r.spilled.again > 0 and r.spills == 0
     plain = select(early(chip, count), chip)
-    used, _ = _allocate(plain, rows_of(chip))
+    used, _, _ = _allocate(plain, rows_of(chip))
     assert used["v"] > r.vgprs
     assert get_target(chip).occupancy(used["v"], 0, 64) < r.occupancy
     vector = [i for b in plain.blocks for i in b.insts if i.row.__class__ is not str and i.row.unit is isa.Unit.VALU]

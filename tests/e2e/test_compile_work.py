@@ -1,0 +1,184 @@
+"""What a compile does grows with the kernel and no faster, and is not done again for each of many alike. Counted in
+calls of Python functions, which are the same on every machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from wavedsl.ir.dataflow import views
+from wavedsl.ir.layouts import shared_search
+from wavedsl.ir.staging import lower_reads, plan_reads
+
+import wavedsl as wd
+
+M, N, K, S = wd.symbols("M N K S")
+CHIPS = ("gfx942", "sm_80")
+
+
+def chain(n: int) -> Any:
+    """Each number is made of those before it."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(a: wd.Memory[M, N, wd.i32], b: wd.Memory[M, N, wd.i32]):
+        made = [wd.read(a)] * 4
+        for i in range(n):
+            made.append(((made[-1] ^ made[-3]) + made[-4]) * (2 * i + 1))
+        wd.write(made[-1], b)
+
+    return kernel
+
+
+def stores(n: int) -> Any:
+    """Reads and writes in turn, of long values that go element by element; each is of all that was read."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+        total = wd.read(a)
+        for i in range(n):
+            total = total + wd.read(a) * i
+            wd.write(total, b)
+
+    return kernel
+
+
+def branches(n: int) -> Any:
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(a: wd.Memory[M, N, wd.f32], s: wd.Scalar[wd.i32], b: wd.Memory[M, N, wd.f32]):
+        x = wd.read(a)
+        for i in range(n):
+            wd.cond(s > i, lambda i=i: wd.write(x * i, b), lambda: None)
+
+    return kernel
+
+
+def taps(n: int) -> Any:
+    """A loop with products of tiles that are all alike, as those of a convolution's filter."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 16),
+            wd.WaveConstraint(M, 32), wd.WaveConstraint(N, 32),
+        ],
+        subs={S: n},
+    )  # fmt: skip
+    def kernel(a: wd.Memory[M, K, wd.f16], w: wd.Memory[S, N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):  # type: ignore[no-untyped-def]
+            x = wd.read(a)
+            for i in range(n):
+                acc = wd.mma(x, wd.read(w[i]), acc)
+            return acc
+
+        wd.write(loop, c)
+
+    return kernel
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many Python functions are called in the course of it."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize(("name", "length"), [("chain", 60), ("stores", 100), ("branches", 40)])
+def test_twice_the_operations_take_twice_the_calls(name: str, length: int, target: str) -> None:
+    """200 stores took 2.9 times the calls of 100, and 2000 of them 38 s: each was compared with all nodes."""
+    kernel, sizes = {"chain": chain, "stores": stores, "branches": branches}[name], {M: 64, N: 4096}
+
+    def compiled(n: int) -> int:
+        return calls(lambda: kernel(n).compile(target=target, subs=sizes))
+
+    compiled(2)  # what is kept for all kernels is made
+    assert compiled(2 * length) < 2.15 * compiled(length)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_tiles_that_are_alike_are_priced_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the 27 taps of a filter was priced on every place, and all other tiles were counted beside it."""
+    priced: list[Any] = []
+    counted: list[Any] = []
+    cost, tile = shared_search.access_cost, plan_reads._clocks_of_tile
+    monkeypatch.setattr(shared_search, "access_cost", lambda *a: priced.append(a[:2]) or cost(*a))
+    monkeypatch.setattr(plan_reads, "_clocks_of_tile", lambda low, n: counted.append(n) or tile(low, n))
+
+    def asked(n: int) -> tuple[int, int]:
+        shared_search._known_costs.cache_clear()
+        priced.clear()
+        counted.clear()
+        taps(n).compile(target=target, subs={M: 256, N: 256, K: 256})
+        return len(priced), len(counted)
+
+    few, many = asked(2), asked(6)
+    assert 0 < many[0] == few[0]
+    assert many[1] * (1 + 2) == few[1] * (1 + 6)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_where_a_tile_lies_is_found_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dozens of places ask, and each time symbols were compared: an eighth of what attention took to compile."""
+    placed: list[tuple[Any, Any]] = []
+    found = views._placement
+    monkeypatch.setattr(views, "_placement", lambda graph, n, m: placed.append((graph, n)) or found(graph, n, m))
+    taps(4).compile(target=target, subs={M: 256, N: 256, K: 256})
+    once = {(id(graph), id(n)) for graph, n in placed}
+    assert len(placed) == len(once) >= 4
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_vectors_of_a_tile_are_addressed_together(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each vector load of a tile derived anew where the tile lies and what of it is inside."""
+    derived: list[Any] = []
+    access = lower_reads._Straight._access
+    monkeypatch.setattr(lower_reads._Straight, "_access", lambda self, *a: derived.append(self.n) or access(self, *a))
+
+    def asked(columns: int) -> int:
+        @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, columns, 1)])
+        def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
+            x = wd.read(a)
+            wd.write(x / wd.sum(x, dim=N), b)
+
+        derived.clear()
+        kernel.compile(target=target, subs={M: 8, N: columns})
+        return len(derived)
+
+    assert 0 < asked(4096) == asked(1024)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_writes_that_leave_alone_keep_none_waiting(target: str) -> None:
+    """Packed numbers of a kernel that goes element by element are stored by themselves. They were taken for one of the
+    last two writes, which left without the second: it stored nothing on sm_80."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 4096, 1)])
+    def kernel(
+        a: wd.Memory[M, N, wd.f32], p: wd.Memory[M, N, wd.i4], b: wd.Memory[M, N, wd.f32], c: wd.Memory[M, N, wd.f32]
+    ):
+        x = wd.read(a)
+        wd.write(wd.cast(wd.cast(x, wd.i32), wd.i4), p)
+        wd.write(x * 2, b)
+        wd.write(x * 3, c)
+
+    a = np.random.default_rng(0).integers(-8, 8, (2, 4096)).astype(np.float32)
+    codes = a.astype(np.int8).view(np.uint8) & 15
+    wants = codes[:, ::2] | codes[:, 1::2] << 4, 2 * a, 3 * a
+    for run in (kernel.evaluate, lambda *arrays: kernel.compile(*arrays, target=target).emulate(*arrays)):
+        made = np.zeros((2, 2048), np.uint8), np.zeros_like(a), np.zeros_like(a)
+        run(a, *made)
+        for got, want in zip(made, wants, strict=True):
+            np.testing.assert_array_equal(got, want)
