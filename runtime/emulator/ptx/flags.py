@@ -4,7 +4,8 @@ In: fences, and strong or atomic accesses of shared or global memory in the orde
 the clocks of `SharedShadow.know`. A warp that has fenced, or knows of a warp's fence, hands on what had been done
 before the fence by whatever strong write comes next (a releasing one fences by itself); a warp whose strong read
 finds it knows it once it fences (an acquiring one does at once). Both accesses and both fences have to be of a scope
-that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. Between clusters see
+that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. A warp that acquires what it has
+released itself, as lanes do that take a lock in turn, is taken to have told all of its lanes. Between clusters see
 global_shadow.py.
 """
 
@@ -103,6 +104,8 @@ class Flags:
     def _know(self, row: int, clocks: Array) -> None:
         mine = self.shadow.know[row, : len(clocks)]
         np.maximum(mine, clocks, out=mine)
+        # Of its own warp it is another lane's release that it has found.
+        self.shadow.lanes_know(row, int(clocks[self.shadow.own[row]]))
 
 
 def _joined(x: Array | None, y: Array) -> Array:
