@@ -231,7 +231,7 @@ class GlobalShadow:
                 if found is None:
                     found = self.clash(page, cells, bad, part, theirs, codes, say, page.read_inst)
             if found is None and still is not None:
-                say = "overwrites what an instruction reads as memory that stays as it is (.nc):"
+                say = "overwrites what an instruction reads as memory that stays as it is (.nc, constant):"
                 found = self.clash(page, cells, still, part, writer, codes, say, page.still - 1)
             whose = codes if by is None else by if part is None else by[part]
             broad = np.broadcast_to(whose[:, None], cells.shape)

@@ -224,3 +224,15 @@ def test_loads_that_rest_on_memory_that_stays():
     assert findings(load + "st.global.b32 [%d1], 7;") == [[]] * 4, "another array"
     add = f"{load} red.global.add.u32 [%d2], 1;"
     assert all(any(".nc" in message for _, _, message in found) for found in findings(add))
+
+
+def test_constants_that_the_launch_writes():
+    """Through the generic address of a variable that constant loads read."""
+    load, store = "ld.const.b32 %r5, [table];", "mov.u64 %d4, table; cvta.const.u64 %d4, %d4; st.b32 [%d4], %r0;"
+    variables = SHARED + " .const .align 4 .b32 table[4] = {1, 2, 3, 4};"
+    for body in (f"{only('%r0', 0, store, 'A')} {CTA} {load}", f"{load} {CTA} {only('%r0', 5, store, 'A')}"):
+        args = [np.zeros(64, np.uint32), np.zeros(64, np.uint32)]
+        report = run(IDS + body + "\nret;", args, block=64, variables=variables)
+        assert any(f.kind == "race" and "constant" in f.message for f in report.findings), report.findings
+    report = run(IDS + load + "\nret;", args, block=64, variables=variables)
+    assert not report.findings
