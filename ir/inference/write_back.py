@@ -145,7 +145,7 @@ def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
 
 
 def _same_agents(graph: Graph, inference: Inference, write: Node, before: Collection[Node], size: int) -> bool:
-    """Whether each element is accessed `before` by those `size` lanes of a wave alone that write it: a warp, or one."""
+    """Whether each element is accessed `before` by those `size` lanes of a wave alone that write it, a warp or one."""
     layout = _layout(inference, write)
     if layout is None or not is_tile(graph, write) or not all(is_tile(graph, x) for x in before):
         return False
@@ -182,4 +182,6 @@ def _owners(layout: Layout | None, size: int) -> np.ndarray | None:
     return pairs if len(pairs) == len(np.unique(pairs // most)) else None
 
 
-__all__ = ["accessed_before", "by_layouts", "by_waves", "fenced", "follows", "loops_around", "writers", "written_before"]
+__all__ = [
+    "accessed_before", "by_layouts", "by_waves", "fenced", "follows", "loops_around", "writers", "written_before",
+]  # fmt: skip

@@ -36,6 +36,8 @@ class Touched:
         """`codes`: of the waves (see `global_shadow`); `lanes`: 0 where a wave's are in order anyway. `words` [k, n]:
         what is written, ATOMIC, or None.
         """
+        if not len(codes):
+            return
         group, who = codes >> DOMAIN, (codes >> COLUMN) * 64 + lanes
         where = (np.asarray(address)[:, None] + np.arange(size)).reshape(-1)
         put = words

@@ -170,7 +170,7 @@ SCALAR = "s_load_dword s14, s[8:9], 0x0\ns_waitcnt lgkmcnt(0)\n"
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("store", ["global_store_dword v9, v2, s[8:9]\n", "global_atomic_add v9, v2, s[8:9]\n"])
 def test_scalar_loads_of_what_the_launch_has_written(target, store):
-    """The scalar cache sees no stores, however well they are ordered; what is written after it has been read is fine."""
+    """The scalar cache sees no stores, however well they are ordered; what is written behind the load is fine."""
     one = f"v_cmp_eq_u32_e32 vcc, 0, v0\ns_and_saveexec_b64 s[12:13], vcc\n{store}s_mov_b64 exec, s[12:13]\n"
     order = "s_waitcnt vmcnt(0)\ns_barrier\n"
     for before in (one + order, one):
