@@ -73,8 +73,10 @@ class Agents(Order, Protocol):
     def releases(self) -> bool:
         """Whether anybody of the batch has released anything."""
 
-    def released(self, row: int) -> Array | None:
-        """By column of the domain the time up to which a strong access of `row` hands on what was done, or None."""
+    def released(self, row: int, lanes: int) -> Array | None:
+        """By column of the domain the time up to which a strong access by lanes of `row`, a bit for each, hands on what
+        was done, or None.
+        """
 
     def lane_column(self, code: int) -> int | None:
         """The column for what single lanes have told of an access, where there is one."""
@@ -430,8 +432,9 @@ class GlobalShadow:
     # ------------------------------------------------------------------------------------------------ synchronisation
 
     def synchronise(
-        self, addresses: Array, rows: Array, inst: int, *, reads: bool, writes: bool, acquires: bool = False
-    ) -> None:
+        self, addresses: Array, rows: Array, inst: int, *, reads: bool, writes: bool, acquires: bool = False,
+        lanes: Array | None = None,
+    ) -> None:  # fmt: skip
         """Strong or atomic accesses at addresses [n] by rows [n], in this order: they hand on what their rows have
         released, and see what others have; with `acquires` they know it at once.
         """
@@ -443,19 +446,24 @@ class GlobalShadow:
         # A wave's first access of an address hands on, its last sees most.
         turns = [(i, False, key) for key, i in {k: i for i, k in enumerate(keys)}.items()] if reads else []
         if writes:
-            hands: dict[int, Knowledge] = {row: self._released(row, code) for row, code in codes.items()}
+            bits: dict[tuple[int, int], int] = dict.fromkeys(keys, 0)
+            for key, lane in zip(keys, () if lanes is None else (lanes & 31).tolist()):
+                bits[key] |= 1 << lane
+            # Of what most lanes of a wave hand on at many addresses there is one.
+            each = {(row, by): self._released(row, codes[row], by) for row, by in {(k[1], b) for k, b in bits.items()}}
+            hands = {key: each[key[1], by] for key, by in bits.items()}
             firsts = {k: i for i, k in reversed(list(enumerate(keys)))}
-            turns += [(i, True, key) for key, i in firsts.items() if hands[key[1]] is not NOTHING]
+            turns += [(i, True, key) for key, i in firsts.items() if hands[key] is not NOTHING]
         for _, hands_on, (address, row) in sorted(turns):
             mail = self.mail.get(address, NOTHING)
             if hands_on:
-                self.mail[address] = self._plus(mail, hands[row])
+                self.mail[address] = self._plus(mail, hands[address, row])
             elif mail is not NOTHING:
                 self._see(mail, codes[row], inst, acquires)
 
-    def _released(self, row: int, code: int) -> Knowledge:
-        """What a strong access of a row hands on: its domain's clocks, and what it has acquired itself."""
-        clocks = self.agents.released(row)
+    def _released(self, row: int, code: int, lanes: int) -> Knowledge:
+        """What a strong access by lanes of a row hands on: its domain's clocks, and what it has acquired itself."""
+        clocks = self.agents.released(row, lanes)
         if clocks is None:
             return NOTHING
         return self._plus(self._of({code >> DOMAIN: clocks}), self._acquired(row, code))

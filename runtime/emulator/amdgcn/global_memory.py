@@ -123,7 +123,7 @@ class Waves:
     def releases(self) -> bool:
         return self.any
 
-    def released(self, row: int) -> np.ndarray | None:
+    def released(self, row: int, lanes: int) -> np.ndarray | None:
         clocks = np.maximum(self.met[row // self.waves], self.handed[row])
         return clocks if clocks.any() else None
 

@@ -46,7 +46,7 @@ class Warps:
         first = m.order[np.minimum(cta, len(m.order) - 1)].astype(np.int64)
         domain = np.repeat((first + 1) << DOMAIN, m.warps)
         self.base = domain | m.shadow.own.astype(np.int64) << COLUMN
-        self.fences = Fences(m.shadow)
+        self.fences = Fences(m.shadow, m.live)
         numbers = first[:: m.cluster] + 1
         self.place = np.full(len(m.order) + 2, -1, np.int64)
         """Of each domain the number of its cluster in the batch, -1 for those of others."""
@@ -100,8 +100,8 @@ class Warps:
     def releases(self) -> bool:
         return self.fences.any[CHIP]
 
-    def released(self, row: int) -> Array | None:
-        clocks = self.fences.released(row, CHIP)
+    def released(self, row: int, lanes: int) -> Array | None:
+        clocks = self.fences.released(row, lanes, CHIP)
         return None if clocks is None else clocks.astype(np.int64) << LANES | ANY
 
 
@@ -126,7 +126,7 @@ class WatchedMemory:
         """Loads of threads (None: all of them); `cache`: one that serves them and sees no writes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
         if strong:
-            self.strong(inst, pc, address, rows, True, False)
+            self.strong(inst, pc, address, self._every(lanes), True, False)
         near = strong and scope_of(inst) < CHIP
         clash = self.shadow.read(
             address, width, rows, pc, strong=strong, cache=cache, stays=bool(cache), near=near, lanes=self._every(lanes)
@@ -156,7 +156,7 @@ class WatchedMemory:
         """Stores of threads, before memory changes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
         if strong:
-            self.strong(inst, pc, address, rows, False, True)
+            self.strong(inst, pc, address, self._every(lanes), False, True)
         near = strong and scope_of(inst) < CHIP
         clash = self.shadow.write(
             address, width, rows, pc, words=words, strong=strong, near=near, lanes=self._every(lanes)
@@ -166,27 +166,28 @@ class WatchedMemory:
     def atomic(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Atomics of threads in the order in which they take turns, before memory changes."""
         rows = self.m.global_warp[lanes]
-        self.strong(inst, pc, address, rows, True, True)
+        self.strong(inst, pc, address, lanes, True, True)
         near = scope_of(inst) < CHIP
         self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True, near=near, lanes=lanes), lanes)
 
     def strong(
-        self, inst: Inst, pc: int, address: Array, rows: Array, reads: bool, writes: bool, shared: bool = False
+        self, inst: Inst, pc: int, address: Array, threads: Array, reads: bool, writes: bool, shared: bool = False
     ) -> None:
-        """Strong accesses, of which acquiring and releasing ones fence by themselves; `shared`: places of shared memory
-        instead of addresses.
+        """Strong accesses by threads, of which acquiring and releasing ones fence by themselves; `shared`: places of
+        shared memory instead of addresses.
         """
         if not self.synchronises:
             return
         words = inst.name.split(".")
         reach = scope_of(inst)
         if writes and ("release" in words or "acq_rel" in words):
-            self.warps.fences.add(np.unique(rows), reach)
+            self.warps.fences.add(threads, reach)
         acquires = "acquire" in words or "acq_rel" in words
         places = ~address if shared else address
-        self.flags.access(places, rows, reach, reads=reads, writes=writes, acquires=acquires)
+        self.flags.access(places, threads, reach, reads=reads, writes=writes, acquires=acquires)
         if reach == CHIP and not shared:
-            self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires)
+            rows = threads >> 5
+            self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires, lanes=threads)
 
     def fence(self, row: isa.Inst) -> Any:
         """The step of a fence, None where nobody asks for it."""
@@ -202,7 +203,7 @@ class WatchedMemory:
                 if reach == CHIP:
                     self.shadow.acquire(rows)
             if sem != "acquire":
-                self.warps.fences.add(rows, reach)
+                self.warps.fences.add(m.every if mask is None else m.lanes(mask), reach)
 
         return step
 

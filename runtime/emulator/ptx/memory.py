@@ -446,7 +446,7 @@ class Access:
         if self.volatile:
             m.shadow.acquire_writes(g, warps)
         if m.globals is not None and (atomic or self.strong):
-            m.globals.strong(self.inst, self.pc, g[:, 0], warps, atomic or not self.writes, self.writes, shared=True)
+            m.globals.strong(self.inst, self.pc, g[:, 0], threads, atomic or not self.writes, self.writes, shared=True)
         if self.writes:
             defects = m.shadow.write(g, threads, self.pc, same, pending=pending, atomic=atomic, strong=self.strong)
         else:

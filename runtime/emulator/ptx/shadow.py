@@ -583,7 +583,7 @@ class SharedShadow:
             warp = int(warps[at])
             own = int(self.own[warp])
             for lane, clock in self._alone(warp, threads[threads >> 5 == warp] & 31).items():
-                alone.append((at, self._lane_column(own, lane), clock))
+                alone.append((at, self.lane_column(own, lane), clock))
         know: Array = self.know[warps]
         for at in partly.tolist():
             know[at, self.own[warps[at]]] = self.met[warps[at]]
@@ -608,7 +608,7 @@ class SharedShadow:
                     out.setdefault(lane, clock)
         return out
 
-    def _lane_column(self, own: int, lane: int) -> int:
+    def lane_column(self, own: int, lane: int) -> int:
         """The column for what a lane of a warp of the domain has told alone."""
         column = self.barrier_column(self.slot((~own, lane)))
         self.lane_columns[own, lane] = column

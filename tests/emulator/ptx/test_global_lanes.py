@@ -136,6 +136,38 @@ def test_a_lock_that_lanes_take_in_turn():
         assert any("another lane of the same wave" in message for _, _, message in found), found
 
 
+def told(order, fence="fence.acq_rel.gpu;", scope="gpu", grid=2):
+    """CTA 0, one warp, stores and fences in all lanes, then lane 0 sets a flag that CTA 1 waits for before it reads."""
+    body = f"""mov.u32 %r13, %ctaid.x; setp.ne.u32 %p1, %r13, 0; @%p1 bra WAIT;
+    st.global.b32 [%d2], %r8; {order.replace("FENCE", fence)} @%p7 bra E; st.relaxed.{scope}.global.b32 [%d1], 1; bra E;
+    WAIT: ld.acquire.{scope}.global.b32 %r12, [%d1]; setp.eq.u32 %p2, %r12, 0; @%p2 bra WAIT; ld.global.b32 %r5, [%d2+OFFSET]; E:"""
+    return "setp.ne.u32 %p7, %r1, 0;" + body, grid
+
+
+@pytest.mark.parametrize("order, fine", [
+    (f"{WARP} FENCE", True), (f"FENCE {WARP}", True), (f"{CTA} FENCE", True), ("FENCE", False), (WARP, False),
+    (f"FENCE {WARP} st.global.b32 [%d2], 5;", False), (f"{WARP} st.global.b32 [%d2], 5; FENCE", False),
+    ("@%p7 bra W; FENCE W:", False), (f"{WARP} @%p7 bra W; FENCE W:", True), (f"@!%p7 bra W; FENCE W: {WARP}", False),
+])  # fmt: skip
+def test_a_lane_hands_on_what_it_has_fenced(order, fine):
+    """Its own fence speaks for what it did and for those whom it had met before; others' fences from when it has met them."""
+    body, grid = told(order)
+    found = findings(body.replace("+OFFSET", ""), block=32, grid=grid)
+    if fine:
+        assert found == [[]] * 4, found
+    else:
+        assert all(any("another workgroup wrote" in message for _, _, message in f) for f in found), found
+
+
+def test_what_a_lane_did_before_its_own_fence():
+    """And no more: the word of lane 0 may be read, of lane 1 not."""
+    body, grid = told("FENCE")
+    first = body.replace("[%d2+OFFSET]", "[%d0]")
+    assert findings(first, block=32, grid=grid) == [[]] * 4
+    second = findings(body.replace("[%d2+OFFSET]", "[%d0+4]"), block=32, grid=grid)
+    assert all(any("another workgroup wrote" in message for _, _, message in f) for f in second)
+
+
 def test_readers_of_one_domain_all_count():
     """Eight warps read; two of them meet the writer, an odd one does not, however many read after it."""
     for late in range(7):
