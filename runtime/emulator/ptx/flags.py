@@ -107,14 +107,12 @@ class Fences:
         alive = self.live[32 * row : 32 * row + 32]
         if not any(alive[lane] and not lanes >> lane & 1 for lane in range(32)):
             return fence.clocks
-        columns = {lane: shadow.lane_column(fence.column, lane) for lane in range(32) if lanes >> lane & 1}
+        each = [lane for lane in range(32) if lanes >> lane & 1]
+        columns = [shadow.lane_column(fence.column, lane) for lane in (*each, *([SEVERAL] if len(each) > 1 else []))]
         clocks = np.zeros(shadow.columns, np.int32)
         clocks[: len(fence.clocks)] = fence.clocks
         clocks[fence.column] = fence.met
-        for column in columns.values():
-            clocks[column] = fence.clock
-        if len(columns) > 1:
-            clocks[shadow.lane_column(fence.column, SEVERAL)] = fence.clock
+        clocks[columns] = fence.clock
         return clocks
 
 
