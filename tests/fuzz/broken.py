@@ -5,8 +5,8 @@
     python tests/fuzz/broken.py --seeds 430000:430040 --kinds barrier
 
 A mutant is found by a run (a finding, other numbers, no end), or proven to be as good (AMD: `amd_replay.py` of
-`tests/mutation` follows waits and hazards on every path), or printed: then the emulator lacks a check, or the compiler
-emits what nothing needs.
+`tests/mutation` follows waits and hazards on every path; `touched.py` tells who meets whom where), or not reached in
+this launch, or printed: then the emulator lacks a check, or the compiler emits what nothing needs.
 """
 
 from __future__ import annotations
@@ -149,9 +149,11 @@ def order(seed: int, waves: str) -> Iterator[None]:
         os.environ.update(known)
 
 
-def verdict(compiled: Any, given: Sequence[Any], right: Sequence[Any], seconds: float) -> str | None:
+def verdict(
+    compiled: Any, given: Sequence[Any], right: Sequence[Any], seconds: float, runs: Sequence[tuple[int, str]] = RUNS
+) -> str | None:
     """How a run shows that a text is wrong; None: none does."""
-    for seed, waves in RUNS:
+    for seed, waves in runs:
         if waves and not compiled.target.startswith("gfx"):
             continue
         got = copies(given)
@@ -176,12 +178,21 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f") or a.tobytes() == b.tobytes()
 
 
+def reached(compiled: Any, given: Sequence[Any], lines: Sequence[int], seconds: float) -> bool:
+    """Whether a run comes to one of these lines of the text."""
+    trap = "s_trap 2" if compiled.target.startswith("gfx") else "trap;"
+    text = compiled.asm.split("\n")
+    for line in lines:
+        text[line] = f"{trap}\n{text[line]}"
+    return verdict(replace(compiled, asm="\n".join(text)), given, given, seconds, RUNS[:1]) in ("assertion", "trap")
+
+
 def proof(text: str, mutant: Mutant, compiled: Any, given: Sequence[Any]) -> str | None:
     """Why a mutant that no run exposes is as good, or None."""
     if compiled.target.startswith("gfx"):
         try:
-            before = amd_replay.broken(text, compiled.target)
-            if not amd_replay.broken(mutant.text, compiled.target) <= before:
+            moved = mutant.lines if mutant.kind.startswith(("late-", "early-")) else ()
+            if not amd_replay.as_good(text, mutant.text, compiled.target, moved):
                 return None
         except (amd_replay.Unknown, ValueError, KeyError, IndexError):
             return None
@@ -258,6 +269,9 @@ def trials(program: Program, target: str, each: int, kinds: str = "") -> tuple[C
         why = proof(text, mutant, compiled, given)
         if why is not None:
             counts[f"proven: {why}"] += 1
+            continue
+        if not reached(compiled, given, mutant.lines, max(SECONDS, 10 * took)):
+            counts["not reached"] += 1
             continue
         counts["open"] += 1
         open_ones.append(f"seed {program.seed} on {target}: {mutant}")

@@ -204,7 +204,7 @@ class _OfWaves:
             ((OfWaves, "read"), lambda w, st, i, at, n, active, strong: self.memory(w, st, i, at, n, active, None)),
             ((OfWaves, "write"), lambda w, st, i, at, n, active, put, _: self.memory(w, st, i, at, n, active, put)),
             ((OfWaves, "atomic"), lambda w, st, i, at, n, active, *x: self.memory(w, st, i, at, n, active, ATOMIC)),
-            ((OfWaves, "scalar"), self.scalar),
+            ((OfWaves, "scalar"), lambda w, st, i, at, n, good: self.scalar(w, st, i, at, n, good)),
             _after(LdsShadow, "read", lambda x, st, i, at, n, active: self.lds(x, st, i, at, n, active, None)),
             _after(LdsShadow, "write", lambda x, st, i, at, n, active, *_: self.lds(x, st, i, at, n, active, ATOMIC)),
             _after(LdsShadow, "atomic", lambda x, st, i, at, n, active: self.lds(x, st, i, at, n, active, ATOMIC)),
