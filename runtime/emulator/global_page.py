@@ -52,7 +52,7 @@ class Order(Protocol):
     def settled(self, codes: Array) -> Array:
         """Which accesses the whole domain knows of, or nobody of it can come after."""
 
-    def met(self, codes: Array) -> Array:
+    def lanes_met(self, codes: Array) -> Array:
         """Which accesses all lanes of their wave know of."""
 
 
@@ -136,7 +136,7 @@ class Page:
         """Codes of reads, with lanes where a wave's have not met since."""
         if lanes is None:
             return table.take(rows)
-        met = self.order.met(table)
+        met = self.order.lanes_met(table)
         if met.all():
             return (table | ANY).take(rows)
         self.by_lane = True
@@ -151,10 +151,13 @@ class Page:
         before = slot.take(cells)
         slot[cells] = codes
         after = slot.take(cells)
+        moved = before != 0
         if self.by_lane:
-            self._mark_lanes(slot, cells, before, after, False)
-            self._mark_lanes(slot, cells, codes, after, True)
-        moved = (before != 0) & ((before ^ after) >> COLUMN != 0)
+            if moved.any():
+                self._mark_lanes(slot, cells, before, after, False)
+            if (after != codes).any():
+                self._mark_lanes(slot, cells, codes, after, True)
+        moved &= (before ^ after) >> COLUMN != 0
         lost = (after ^ codes) >> COLUMN != 0
         if not (moved.any() or lost.any()):
             return cells[:0], codes[:0]
@@ -177,7 +180,7 @@ class Page:
         several = (differ >> COLUMN == 0) & (differ & ANY != 0) & (codes & ANY != ANY)
         if not fresh and several.any():
             at = np.flatnonzero(several)
-            several[at[self.order.met(codes[at])]] = False
+            several[at[self.order.lanes_met(codes[at])]] = False
         if several.any():
             slot[cells[several]] = slot[cells[several]] >> LANES << LANES | SEVERAL
 

@@ -164,7 +164,7 @@ class GlobalShadow:
         """
         found = None
         for page, part in self.parts(addresses, size):
-            at, row, lane = (x if part is None or x is None else x[part] for x in (addresses, rows, lanes))
+            at, row, lane = _part(part, addresses, rows, lanes)
             if page.write_code is not None and (near or not strong) and found is None:
                 cells, codes = page.cells(at, size), self._codes(row, lane)
                 writer = page.write_code.take(cells)
@@ -203,7 +203,7 @@ class GlobalShadow:
         self.dirty = True
         mild = atomic or strong
         for page, part in self.parts(addresses, size):
-            at, row, lane = (x if part is None or x is None else x[part] for x in (addresses, rows, lanes))
+            at, row, lane = _part(part, addresses, rows, lanes)
             put = words if words is None or part is None else words[:, part]
             page.look()
             page.written()
@@ -569,6 +569,11 @@ class GlobalShadow:
         byte = address - found.base
         element = found.element(byte)
         return f"byte {byte} of argument `{found.name}`" + (f", which is {element}" if element else "")
+
+
+def _part(part: Array, *given: Array) -> list[Array]:
+    """Of each of some arrays the elements at `part` (None: all)."""
+    return [x if part is None or x is None else x[part] for x in given]
 
 
 def _equal(x: Array, y: Array, size: int) -> Array:

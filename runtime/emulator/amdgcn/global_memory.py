@@ -75,7 +75,7 @@ class Waves:
     def lane_column(self, code: int) -> int | None:
         return None
 
-    def met(self, codes: np.ndarray) -> np.ndarray:
+    def lanes_met(self, codes: np.ndarray) -> np.ndarray:
         return np.ones(len(codes), bool)
 
     def settled(self, codes: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ class Warps:
         shadow = self.m.shadow
         return shadow.lane_columns.get((code >> COLUMN & MANY, code & ANY)) if shadow.lane_columns else None
 
-    def met(self, codes: Array) -> Array:
+    def lanes_met(self, codes: Array) -> Array:
         shadow = self.m.shadow
         cluster, column = self.place.take(codes >> DOMAIN), codes >> COLUMN & MANY
         gone = (cluster < 0) | (column >= shadow.warps)
@@ -95,7 +95,7 @@ class Warps:
         cluster, column = self.place.take(codes >> DOMAIN), codes >> COLUMN & MANY
         least: Array = shadow.know.reshape(-1, shadow.warps, shadow.columns).min(axis=1)
         clocks = least[cluster, np.minimum(column, shadow.columns - 1)].astype(np.int64)
-        return (cluster < 0) | ((clocks << LANES | ANY) >= codes & TIME) & self.met(codes)
+        return (cluster < 0) | ((clocks << LANES | ANY) >= codes & TIME) & self.lanes_met(codes)
 
     def releases(self) -> bool:
         return self.fences.any[CHIP]

@@ -155,16 +155,16 @@ class SharedShadow:
 
     def told(self, warps: Array, writers: Array, clocks: Array, lanes: Array) -> Array | None:
         """Which accesses by warps `writers` of the domain global warps know of by lanes alone; None: none."""
-        if not self.lane_columns:
-            return None
+        return self._by_lanes(warps, writers, clocks, lanes) if self.lane_columns else None
+
+    def _by_lanes(self, warps: Array, writers: Array, clocks: Array, lanes: Array) -> Array:
         columns: Array = self.lane_table[np.minimum(writers, self.warps - 1), lanes]
         return (columns > 0) & (self.know.reshape(-1).take(warps * self.columns + columns) >= clocks)
 
     def _untold(self, late: Array, g: Array, warp: Array, writer: Array) -> None:
         """Take from accesses `late` [rows, k] to what others wrote those that warps know of by lanes."""
         if self.lane_columns:
-            told = self.told(warp, writer, self.write_clock.take(g), self.write_inst.take(g) & ANY)
-            late &= ~told
+            late &= ~self._by_lanes(warp, writer, self.write_clock.take(g), self.write_inst.take(g) & ANY)
 
     def granules(self, base: Array, offsets: Array, width: int) -> Array:
         """Granule numbers [rows, k] of accesses of `width` bytes at byte offsets within CTAs `base`."""
@@ -393,7 +393,7 @@ class SharedShadow:
             known[np.arange(len(known)), own] = self.met.take(warp)
         last, unseen = kind.unseen(g, known)
         if self.lane_columns and unseen.any():
-            unseen &= ~self.told(warp[:, None, None], np.arange(self.readers), last >> LANES, last & ANY)
+            unseen &= ~self._by_lanes(warp[:, None, None], np.arange(self.readers), last >> LANES, last & ANY)
         if not unseen.any():
             return []
         mine = np.arange(self.readers) == own[:, None, None]
