@@ -227,7 +227,7 @@ class Page:
         number = np.full(self.size, -1, np.int32)
         number[flat] = np.arange(len(flat), dtype=np.int32)
         for where, codes in self.crowd:
-            at = number.take(where)
+            at: Array = number.take(where)
             hit = np.flatnonzero(at >= 0)
             if len(hit):
                 out.append((at[hit], codes[hit]))
