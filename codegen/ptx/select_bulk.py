@@ -158,6 +158,10 @@ def _wave_barrier(s: Selector, op: Op) -> None:
     s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(s.kernel.wave_size))
 
 
+def _warp_fence(s: Selector, op: Op) -> None:
+    s.emit(("bar", "warp", "sync"), Imm(-1))
+
+
 def _turn_take(s: Selector, op: Op) -> None:
     s.emit(("bar", "sync"), barrier_of_wave(s, op.attrs["id"]), Imm(2 * s.kernel.wave_size))
 
@@ -212,6 +216,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "bulk.commit": _commit,
     "bulk.wait": _bulk_wait,
     "wave.barrier": _wave_barrier,
+    "warp.fence": _warp_fence,
     "turn.take": _turn_take,
     "turn.give": _turn_give,
     "elect": _elect,

@@ -18,7 +18,7 @@ from wavedsl.ir.inference.infer import Inference, infer
 from wavedsl.ir.inference.layout_check import check_layouts
 from wavedsl.ir.inference.read_apart import read_apart
 from wavedsl.ir.inference.read_once import read_once
-from wavedsl.ir.inference.write_back import by_warps, by_waves
+from wavedsl.ir.inference.write_back import by_layouts, by_waves
 from wavedsl.ir.kernel.passes import verifying
 from wavedsl.ir.layouts.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.layouts.fragment import register_count
@@ -169,8 +169,8 @@ def _laid_out(
     graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows
 ) -> Plan:
     inference = infer(graph, partition, target, hardware, rows)
-    if target.asynchronous:
-        apart = by_warps(graph, inference)
+    if not target.lockstep:
+        apart = by_layouts(graph, inference, target.asynchronous)
         if apart is not graph:
             graph, inference = apart, infer(apart, partition, target, hardware, rows)
     trail.stage("layouts", lambda: _layouts_text(graph, inference))

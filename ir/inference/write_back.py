@@ -9,14 +9,15 @@ well, for the next trip's reads. Fences between reads and writes of different el
 
 Four warps that are one wave to the compiler (a warpgroup) share elements in the same way where a layout has replicas in
 lanes of different warps, or a read or an earlier write has others than the write: what is read and written by layouts
-is looked at then.
+is looked at then. So do the lanes of one warp, where the chip promises no order among them (PTX); those wait for each
+other alone.
 
 Invariant: the graph that was traced is not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from wavedsl.ir.cuts.partition import Partition
@@ -35,19 +36,28 @@ WARP = 32
 def by_waves(graph: Graph, partition: Partition) -> Graph:
     """`graph`, itself where no waves share what one of them writes back."""
     found = [n for n, before in accessed_before(graph) if any(x.op == "read" for x in before)]
-    shared = {n.id for n in found if _one_of_several(graph, partition, n)}
+    shared = {n.id: "workgroup" for n in found if _one_of_several(graph, partition, n)}
     return fenced(graph, shared) if shared else graph
 
 
-def by_warps(graph: Graph, inference: Inference) -> Graph:
-    """The same for the warps of warpgroups, by the layouts of what they read and write."""
-    shared = {n.id for n, before in accessed_before(graph) if not _same_warps(graph, inference, n, before)}
-    return fenced(graph, shared) if shared else graph
+def by_layouts(graph: Graph, inference: Inference, warpgroups: bool) -> Graph:
+    """The same for the lanes of each warp, and for the warps of `warpgroups`, by the layouts of what they read and
+    write.
+    """
+    scopes: dict[int, str] = {}
+    for n, before in accessed_before(graph, trips=True):
+        if not _same_agents(graph, inference, n, before, 1):
+            scopes[n.id] = "warp"
+    if warpgroups:
+        for n, before in accessed_before(graph):
+            if not _same_agents(graph, inference, n, before, WARP):
+                scopes[n.id] = "workgroup"
+    return fenced(graph, scopes) if scopes else graph
 
 
-def accessed_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
+def accessed_before(graph: Graph, trips: bool = False) -> list[tuple[Node, list[Node]]]:
     """Writes and atomics with the reads and writes of the same array in front of them, no fence between that is surely
-    passed: one in a branch, or in a loop, may not be.
+    passed: one in a branch, or in a loop, may not be. `trips`: in earlier ones of a loop, too.
     """
     found: list[tuple[Node, list[Node]]] = []
 
@@ -58,6 +68,8 @@ def accessed_before(graph: Graph) -> list[tuple[Node, list[Node]]]:
             elif n.op in REGIONS:
                 inner = {name: list(before) for name, before in known.items()}
                 walk(n.attrs["body"], inner)
+                if trips and n.op != "when":
+                    walk(n.attrs["body"], inner)
                 for name, before in inner.items():
                     here = known.setdefault(name, [])
                     here += [x for x in before if x not in here]
@@ -112,12 +124,14 @@ def _loops(graph: Graph) -> dict[int, tuple[Region, ...]]:
     return inside
 
 
-def fenced(graph: Graph, writes: Collection[int]) -> Graph:
-    """A copy with a fence in front of each of these writes. (Between trips the tracer has put those that it takes.)"""
+def fenced(graph: Graph, writes: Mapping[int, str]) -> Graph:
+    """A copy with a fence of this scope in front of each of these writes. (Between trips the tracer has put those that
+    it takes.)
+    """
 
     def change(copy: Copy, n: Node) -> Node:
         if n.id in writes:
-            copy.add("fence", (), {"scope": "workgroup"}, None, n.loc)
+            copy.add("fence", (), {"scope": writes[n.id]}, None, n.loc)
         return copy.same(n)
 
     return copied(graph, change)
@@ -130,18 +144,19 @@ def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
     return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
 
 
-def _same_warps(graph: Graph, inference: Inference, write: Node, before: Collection[Node]) -> bool:
-    """Whether each element is accessed `before` by the warp alone that writes it."""
+def _same_agents(graph: Graph, inference: Inference, write: Node, before: Collection[Node], size: int) -> bool:
+    """Whether each element is accessed `before` by those `size` lanes of a wave alone that write it, a warp or one."""
     layout = _layout(inference, write)
     if layout is None or not is_tile(graph, write) or not all(is_tile(graph, x) for x in before):
         return False
-    if any(1 << number_of(b) >= WARP for b in layout.replica_bits("l")) and any(x.op == "read" for x in before):
+    if any(1 << number_of(b) >= size for b in layout.replica_bits("l")) and any(x.op == "read" for x in before):
         return False
     others = [found for x in before if (found := _layout(inference, x)) != layout]
     if not others:
         return True
-    owners = _owners(layout)
-    return owners is not None and all((own := _owners(x)) is not None and np.array_equal(own, owners) for x in others)
+    owners = _owners(layout, size)
+    every = [_owners(x, size) for x in others]
+    return owners is not None and all(own is not None and np.array_equal(own, owners) for own in every)
 
 
 def _layout(inference: Inference, n: Node) -> Layout | None:
@@ -151,18 +166,22 @@ def _layout(inference: Inference, n: Node) -> Layout | None:
     return inference.demands.get((n.id, 0), inference.layouts.get(n.inputs[0].id))
 
 
-def _owners(layout: Layout | None) -> np.ndarray | None:
-    """Every element with the warp of the wave that holds it, as one number each, in order; None where several do."""
+def _owners(layout: Layout | None, size: int) -> np.ndarray | None:
+    """Every element with the `size` lanes of the wave that hold it, as one number each, in order; None where several
+    such do.
+    """
     if layout is None:
         return None
     table, extents = layout.table(), dict(layout.extents)
     place = np.zeros((), np.int64)
     for d in sorted(layout.dims):
         place = place * extents[d] + table[d]
-    warps = (np.arange(layout.lanes) // WARP)[None, :, None]
-    most = -(-layout.lanes // WARP)
-    pairs = np.unique(place * most + warps)
+    holders = (np.arange(layout.lanes) // size)[None, :, None]
+    most = -(-layout.lanes // size)
+    pairs = np.unique(place * most + holders)
     return pairs if len(pairs) == len(np.unique(pairs // most)) else None
 
 
-__all__ = ["accessed_before", "by_warps", "by_waves", "fenced", "follows", "loops_around", "writers", "written_before"]
+__all__ = [
+    "accessed_before", "by_layouts", "by_waves", "fenced", "follows", "loops_around", "writers", "written_before",
+]  # fmt: skip

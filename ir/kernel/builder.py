@@ -412,6 +412,10 @@ class Builder(Values):
         """All threads of this wave arrive."""
         return self._effect("wave.barrier", (), {"id": FIRST_WAVE_BARRIER})
 
+    def warp_fence(self) -> Op:
+        """The lanes of each warp meet."""
+        return self._effect("warp.fence", (), {})
+
     def turn_take(self) -> Op:
         """Wait for the turn, which the other of two waves gives."""
         return self._effect("turn.take", (), {"id": FIRST_TURN})

@@ -333,7 +333,7 @@ class _State:
     def _copy_commit(self, op: Op, active: Array) -> None:
         return None
 
-    _copy_wait = _priority = _grid_release = _wave_barrier = _copy_commit
+    _copy_wait = _priority = _grid_release = _wave_barrier = _warp_fence = _copy_commit
     _fence = _grid_wait = _barrier
 
     def _trap(self, op: Op, active: Array, mask: Array) -> None:

@@ -401,6 +401,7 @@ _row("copy.bulk.store", "u:map:i64 u:saddr:i32 mask:p *u:at:i32", "none", "One c
 _row("bulk.commit", "", "none", "Close the group of this thread's copy.bulk.store since the last.", effects="sync")
 _row("bulk.wait", "", "none", "Wait until at most `pending` of this thread's groups run, or (`reading`) still read shared memory.", effects="sync, read shared, write shared", attrs="pending reading")
 _row("wave.barrier", "", "none", "All threads of this wave arrive; what they did to shared memory before is visible after. Warpgroups have barriers of their own, from number `id` on.", effects="sync, read shared, write shared", attrs="id")
+_row("warp.fence", "", "none", "All lanes of each warp arrive; what they did to global memory before is visible to each other after.", effects="sync, read global, write global, read shared, write shared")
 _row("turn.take", "", "none", "Wait until the other of two waves gives this one the turn.", effects="sync", attrs="id")
 _row("turn.give", "", "none", "Give the other of two waves the turn. Turns have barriers from number `id` on.", effects="sync", attrs="id")
 _row("cluster.rank", "", "i32", "Number of this workgroup in its cluster.", uniform="always")

@@ -32,7 +32,7 @@ WARP = 32
 """Lanes of the longest wave whose own barriers are looked at."""
 ROLE = frozenset(("id", "threads"))
 """Attributes that say which waves of the workgroup meet."""
-HARMLESS = frozenset(("priority", "copy.commit", "bulk.commit", "matrix.commit"))
+HARMLESS = frozenset(("priority", "copy.commit", "bulk.commit", "matrix.commit", "fence", "warp.fence"))
 """Operations that are kept in their places and touch no shared memory."""
 Touch = tuple[int, int, bool, Op]
 """First byte and the one behind the last that an operation may touch, whether it writes there, and the operation."""
@@ -77,7 +77,7 @@ def _divides(barrier: Op, op: Op) -> bool:
 
 def _divides_lanes(op: Op) -> bool:
     """Whether all lanes of a warp wait for each other here, with those of other warps or without."""
-    return op.name in ("barrier", "fence", "wave.barrier")
+    return op.name in ("barrier", "fence", "wave.barrier", "warp.fence")
 
 
 class _Around:
@@ -106,7 +106,7 @@ class _Around:
 
     def _touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
-        if op.regions or op.name in HARMLESS or op.name == "fence" or not effects & {READS, WRITES, "sync"}:
+        if op.regions or op.name in HARMLESS or not effects & {READS, WRITES, "sync"}:
             return ()
         if op.name == "wave.barrier" and self.kernel.wave_size <= WARP:
             return ()

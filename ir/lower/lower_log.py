@@ -50,7 +50,10 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
 def emit_fence(low: Lowering, n: Node, layout: None, context: Context) -> None:
     if low.outlets:
         low.b.bulk_wait(0, reading=False)
-    low.b.fence(n.attrs.get("scope"), n.attrs.get("order"))
+    if n.attrs.get("scope") == "warp":
+        low.b.warp_fence()
+    else:
+        low.b.fence(n.attrs.get("scope"), n.attrs.get("order"))
 
 
 def _hidden(low: Lowering, n: Node, context: Context) -> list[Value]:

@@ -14,12 +14,12 @@ them is a clash, although no cache is modelled.
 Not reported, since the numbers are the same in any order or the habit is harmless: writes that leave memory as it was,
 strong reads, atomics among each other, and, in programs that compare and swap, ordinary reads of what atomics change.
 
-A code is an access's `domain + 1`, column and clock in one int64; 0: nobody. Of readers the last `READERS` are
-remembered, and beside them one of another domain than the last: however many waves of a workgroup have read what it
-then writes, who has read it elsewhere is not forgotten. Of more waves of one domain the oldest are.
+Lanes of a wave are in order on AMD's chips, where it executes an instruction for all of them at once. In PTX they are
+threads like others: what one has written another may read, or write again, behind a meeting of both. Memory that is
+read through a cache that sees no writes must not be written by the launch: before such a read on any chip, and where
+the instruction promises that it stays (`.nc`), not after it either.
 
-Memory is cut into pages that are made when they are touched. Reads of a page are kept as they come, and looked at when
-somebody writes to it, so arrays that a kernel only reads cost little.
+Memory is cut into pages that are made when they are touched, see global_page.py.
 """
 
 from __future__ import annotations
@@ -30,42 +30,56 @@ from typing import Any, Protocol
 
 import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.runtime.emulator.global_page import (
+    ANY,
+    COLUMN,
+    DOMAIN,
+    LANES,
+    MANY,
+    SEVERAL,
+    TIME,
+    Order,
+    Page,
+)
 from wavedsl.runtime.emulator.memory import GlobalMemory
 
 Array = Any
 
-DOMAIN, COLUMN = 44, 32
-"""First bits of the domain and the column in a code; the clock is below."""
-COLUMNS = 1 << (DOMAIN - COLUMN)
-DOMAINS = (1 << 63 - DOMAIN) - 1
-CLOCK = (1 << COLUMN) - 1
-MANY = COLUMNS - 1
-"""The column of waves of one domain that wrote the same value at once."""
 PAGE = 26
 """Bits of an address within a page: no array is as near to another."""
-READERS = 4
-"""Waves that have read a granule, the last ones, that are remembered."""
-KEPT = 1 << 21
-"""Granules read that a page keeps before it looks at them."""
 
 
-class Agents(Protocol):
-    """The waves of a batch, by *rows*: how an emulator tells who knows whom."""
+class Agents(Order, Protocol):
+    """The waves of a batch, by *rows*: how an emulator tells who knows whom. Where lanes matter, times have a lane in
+    their last bits; those that come from here have 0 there, and those up to which somebody knows something `ANY`.
+    """
 
     def table(self) -> Array:
-        """Domain, column and clock of every row (int64), as of now."""
+        """Domain, column and time of every row (int64), as of now."""
 
     def codes(self, rows: Array) -> Array:
         """The same of some rows."""
 
     def known(self, rows: Array, columns: Array) -> Array:
-        """The clock of another column of its domain up to which each row knows what that one did (int64)."""
+        """The time of a column of its domain up to which each row knows what that one did, of its own column what all
+        lanes of it know (int64).
+        """
+
+    def lanes_told(self, rows: Array, codes: Array, theirs: Array) -> Array | None:
+        """Which accesses `theirs` of their domain that rows, of these `codes`, do not know of as waves, they know of by
+        lanes (None: none).
+        """
 
     def releases(self) -> bool:
         """Whether anybody of the batch has released anything."""
 
-    def released(self, row: int) -> Array | None:
-        """By column of the domain the clock up to which a strong access of `row` hands on what was done, or None."""
+    def released(self, row: int, lanes: int) -> Array | None:
+        """By column of the domain the time up to which a strong access by lanes of `row`, a bit for each, hands on what
+        was done, or None.
+        """
+
+    def lane_column(self, code: int) -> int | None:
+        """The column for what single lanes have told of an access, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +101,13 @@ class Knowledge:
     clocks: dict[int, Array]
     key: frozenset[tuple[int, bytes]]
 
-    def covers(self, code: int) -> bool:
-        """Whether that includes what `code` stands for."""
-        clocks, column = self.clocks.get(code >> DOMAIN), code >> COLUMN & MANY
-        return clocks is not None and (
-            column == MANY or (column < len(clocks) and int(clocks[column]) >= code & CLOCK)
-        )
+    def covers(self, code: int, column: int | None = -1) -> bool:
+        """Whether that includes what `code` stands for, by its own column or by another one, if any."""
+        clocks = self.clocks.get(code >> DOMAIN)
+        column = code >> COLUMN & MANY if column == -1 else column
+        if clocks is None or column is None:
+            return False
+        return column == MANY or (column < len(clocks) and int(clocks[column]) >= code & TIME)
 
 
 NOTHING = Knowledge({}, frozenset())
@@ -120,113 +135,6 @@ class Log:
     fenced: list[Event] = field(default_factory=list)
 
 
-class Page:
-    """The granules of a stretch of one array: codes and instructions of accesses."""
-
-    def __init__(self, low: int, high: int, granule: int):
-        """Of addresses [low, high)."""
-        self.low, self.high, self.granule = low, high, granule
-        self.shift = granule.bit_length() - 1
-        self.first = low // granule
-        self.size = -(-high // granule) - self.first
-        self.write_code: Array = None
-        """int64 per granule, None while nobody has written to the page."""
-        self.write_inst: Array = None
-        self.atomic: Array = None
-        self.lane: Array = None
-        self.readers: list[Array] = []
-        """Codes of the last readers, the very last first, then one of another domain than that: as many as were needed,
-        int64 per granule."""
-        self.read_inst: Array = None
-        self.kept: list[tuple[Array, Array, Array, int, int]] = []
-        self.count = 0
-
-    def cells(self, addresses: Array, size: int) -> Array:
-        """Granule numbers [rows, k] of accesses of `size` bytes."""
-        return self._spread((addresses >> self.shift) - self.first, size >> self.shift)
-
-    def _spread(self, first: Array, k: int) -> Array:
-        return first[:, None] if k <= 1 else np.minimum(first[:, None] + np.arange(k), self.size - 1)
-
-    def keep(self, addresses: Array, size: int, rows: Array, table: Array, inst: int) -> None:
-        """Remember reads by rows, whose codes are in `table`; they are looked at later."""
-        k = max(1, size >> self.shift)
-        self.kept.append((((addresses >> self.shift) - self.first).astype(np.int32), rows, table, k, inst))
-        self.count += k * len(rows)
-        if self.count > KEPT:
-            self.look()
-
-    def look(self) -> None:
-        """Bring the readers of each granule up to date."""
-        if not self.kept:
-            return
-        if not self.readers:
-            self.readers.append(np.zeros(self.size, np.int64))
-            self.read_inst = np.zeros(self.size, np.int32)
-        where, who, what = [], [], []
-        for first, rows, table, k, inst in self.kept:
-            cells = self._spread(first, k).reshape(-1)
-            where.append(cells)
-            codes = table.take(rows)
-            who.append(codes if k == 1 else np.repeat(codes, k))
-            what.append(np.full(len(cells), inst, np.int32))
-        self.kept, self.count = [], 0
-        cells, codes = np.concatenate(where), np.concatenate(who)
-        self.read_inst[cells] = np.concatenate(what)
-        for number in range(READERS):
-            cells, codes = self._remember(number, cells, codes)
-            if not len(cells):
-                return
-        far = (codes ^ self.readers[0].take(cells)) >> DOMAIN != 0
-        if far.any():
-            self._reader(READERS)[cells[far]] = codes[far]
-
-    def _remember(self, number: int, cells: Array, codes: Array) -> tuple[Array, Array]:
-        """Put readers in place `number` of granules, the later in front; those who have no place there and are in none
-        before it."""
-        slot = self._reader(number)
-        before = slot.take(cells)
-        slot[cells] = codes
-        after = slot.take(cells)
-        moved = (before != 0) & ((before ^ after) >> COLUMN != 0)
-        lost = (after ^ codes) >> COLUMN != 0
-        if not (moved.any() or lost.any()):
-            return cells[:0], codes[:0]
-        # The later of the same wave stay behind the earlier: the last of them is what remains.
-        cells, codes = np.concatenate([cells[moved], cells[lost]]), np.concatenate([before[moved], codes[lost]])
-        for earlier in self.readers[:number]:
-            new = (earlier.take(cells) ^ codes) >> COLUMN != 0
-            if not new.all():
-                cells, codes = cells[new], codes[new]
-        return cells, codes
-
-    def _reader(self, number: int) -> Array:
-        """The codes of the readers in place `number`."""
-        while len(self.readers) <= number:
-            self.readers.append(np.zeros(self.size, np.int64))
-        return self.readers[number]
-
-    def written(self) -> None:
-        """Make room for writers."""
-        if self.write_code is None:
-            self.write_code = np.zeros(self.size, np.int64)
-            self.write_inst = np.zeros(self.size, np.int32)
-            self.atomic = np.zeros(self.size, np.bool_)
-            self.lane = np.zeros(self.size, np.int32)
-
-    def refine(self) -> None:
-        """Track single bytes from here on."""
-        self.look()
-        skip = self.low - self.first * self.granule
-        for name in ("write_code", "write_inst", "atomic", "lane", "read_inst"):
-            old = getattr(self, name)
-            if old is not None:
-                setattr(self, name, np.repeat(old, self.granule)[skip:])
-        self.readers = [np.repeat(x, self.granule)[skip:] for x in self.readers]
-        self.first, self.size = self.low, self.size * self.granule - skip
-        self.granule, self.shift = 1, 0
-
-
 class GlobalShadow:
     """Global memory of one launch. `granule`: bytes of the smallest access of the program; it becomes 1 at the first
     access that is not aligned to it. `swaps`: whether the program compares and swaps.
@@ -246,85 +154,88 @@ class GlobalShadow:
     # ------------------------------------------------------------------------------------------------ accesses
 
     def read(
-        self, addresses: Array, size: int, rows: Array, inst: int, *, strong: bool = False, nc: bool = False,
-        near: bool = False, by: Array | None = None, keep: bool = True,
+        self, addresses: Array, size: int, rows: Array, inst: int, *, strong: bool = False, cache: str = "",
+        stays: bool = False, near: bool = False, by: Array | None = None, keep: bool = True, lanes: Array | None = None,
     ) -> Clash | None:  # fmt: skip
-        """Reads of `size` bytes at addresses [n] by rows [n]. `nc`: through a cache that sees no writes of this launch.
-        `near`: strong within the domain only. Not to `keep`: only looked at, their end comes later.
-        `by`: codes of agents that read for the rows, as bulk copies do (a code of 0 leaves no trace).
+        """Reads of `size` bytes at addresses [n] by rows [n]. `cache`: the one that serves them, if that sees no writes
+        of this launch, which with `stays` must not come later either. `near`: strong within the domain only. Not to
+        `keep`: only looked at, their end comes later. `by`: codes of agents that read for the rows, as bulk copies do
+        (a code of 0 leaves no trace). `lanes`: numbers whose last five bits are the lane.
         """
         found = None
-        for page, lanes in self.parts(addresses, size):
-            at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
+        for page, part in self.parts(addresses, size):
+            at, row, lane = _part(part, addresses, rows, lanes)
             if page.write_code is not None and (near or not strong) and found is None:
-                cells, codes = page.cells(at, size), self.agents.codes(row)
+                cells, codes = page.cells(at, size), self._codes(row, lane)
                 writer = page.write_code.take(cells)
                 bad = self._unordered(writer, codes, row)
                 if bad is not None and near:
                     bad &= _elsewhere(writer, codes)
                 if bad is not None and self.swaps:
                     bad &= ~page.atomic.take(cells)
+                if bad is not None and page.write_lanes is not None:
+                    bad &= ~_wrote_too(page, cells, writer, codes)
                 say = "reads what {} wrote, and nothing orders the two:"
-                if nc and bad is None and (writer != 0).any():
-                    bad, say = writer != 0, "reads through a cache that does not see it (.nc) what {} wrote:"
-                found = self.clash(page, cells, bad, lanes, writer, codes, say, page.write_inst)
+                if cache and (bad is None or not bad.any()) and (writer != 0).any():
+                    bad, say = writer != 0, f"reads through {cache}, which does not see it, what {{}} wrote:"
+                found = self.clash(page, cells, bad, part, writer, codes, say, page.write_inst)
+            if stays:
+                page.stays(page.cells(at, size), inst)
             if not keep:
                 continue
             if by is not None:
-                codes = by if lanes is None else by[lanes]
+                codes = by if part is None else by[part]
                 traced = np.flatnonzero(codes)
                 page.keep(at[traced], size, traced, codes, inst)
             elif not strong:
-                page.keep(at, size, row, self.agents.table(), inst)
+                page.keep(at, size, row, self.agents.table(), inst, lane if self.agents.lane_bits else None)
         return found
 
     def write(
         self, addresses: Array, size: int, rows: Array, inst: int, *, words: Array | None = None, atomic: bool = False,
-        strong: bool = False, near: bool = False, by: Array | None = None,
+        strong: bool = False, near: bool = False, by: Array | None = None, lanes: Array | None = None,
     ) -> Clash | None:  # fmt: skip
         """Writes of `size` bytes at addresses [n] by rows [n], before memory changes. `words` [k, n]: what is written
         (None: not known). Atomics and strong writes are in order among each other, `near` ones in their domain. `by`:
-        codes of agents that write for the rows, as bulk copies do, in no order among themselves.
+        codes of agents that write for the rows, as bulk copies do, in no order among themselves. `lanes`: see `read`.
         """
         found = None
         self.dirty = True
         mild = atomic or strong
-        for page, lanes in self.parts(addresses, size):
-            at, row = (addresses, rows) if lanes is None else (addresses[lanes], rows[lanes])
-            put = words if words is None or lanes is None else words[:, lanes]
+        for page, part in self.parts(addresses, size):
+            at, row, lane = _part(part, addresses, rows, lanes)
+            put = words if words is None or part is None else words[:, part]
             page.look()
             page.written()
             cells = page.cells(at, size)
-            codes = self.agents.codes(row)
+            codes = self._codes(row, lane)
             writer = page.write_code.take(cells)
             over = self._unordered(writer, codes, row)
             if over is not None and mild:
                 mildly = page.atomic.take(cells)
                 over &= ~(mildly & ~_elsewhere(writer, codes) if near else mildly)
-            before = None
-            readers = writer
-            if not strong and not (atomic and self.swaps):
-                for slot in page.readers:
-                    readers = slot.take(cells)
-                    before = self._unordered(readers, codes, row)
-                    if before is not None:
-                        break
+            readers = [] if strong or (atomic and self.swaps) else self._late_readers(page, cells, codes, row)
+            still = None if page.still is None else page.still.take(cells) != 0
             stay = None
-            if (over is not None or before is not None) and put is not None:
+            if put is not None and (over is not None or readers or (still is not None and still.any())):
                 same = self._same(at, size, put)
                 if same.any():
                     if over is not None:
-                        stay = over & same[:, None]
-                        over &= ~same[:, None]
-                    if before is not None:
-                        before &= ~same[:, None]
+                        stay = over & same[:, None] & _others(writer, codes)
+                    for bad in (over, still, *(bad for _, bad in readers)):
+                        if bad is not None:
+                            bad &= ~same[:, None]
             if found is None:
                 say = "overwrites what {} wrote, and nothing orders the two:"
-                found = self.clash(page, cells, over, lanes, writer, codes, say, page.write_inst)
-            if found is None:
-                say = "overwrites what {} reads, and nothing orders the two:"
-                found = self.clash(page, cells, before, lanes, readers, codes, say, page.read_inst)
-            whose = codes if by is None else by if lanes is None else by[lanes]
+                found = self.clash(page, cells, over, part, writer, codes, say, page.write_inst)
+            say = "overwrites what {} reads, and nothing orders the two:"
+            for theirs, bad in readers:
+                if found is None:
+                    found = self.clash(page, cells, bad, part, theirs, codes, say, page.read_inst)
+            if found is None and still is not None:
+                say = "overwrites what an instruction reads as memory that stays as it is (.nc, constant):"
+                found = self.clash(page, cells, still, part, writer, codes, say, page.still - 1)
+            whose = codes if by is None else by if part is None else by[part]
             broad = np.broadcast_to(whose[:, None], cells.shape)
             if stay is None:
                 page.write_code[cells] = broad
@@ -332,10 +243,33 @@ class GlobalShadow:
                 page.write_code[cells[~stay]] = broad[~stay]
             page.write_inst[cells] = inst
             page.atomic[cells] = mild
-            if not mild or near:
-                clash = self._at_once(page, cells, codes, at, size, put, lanes, near)
+            if not mild or near or self.agents.lane_bits:
+                clash = self._at_once(page, cells, codes, at, size, put, part, near, mild)
                 found = clash if found is None else found
         return found
+
+    def _codes(self, rows: Array, lanes: Array | None) -> Array:
+        codes = self.agents.codes(rows)
+        if lanes is not None and self.agents.lane_bits:
+            codes |= lanes & 31
+        return codes
+
+    def _late_readers(self, page: Page, cells: Array, codes: Array, rows: Array) -> list[tuple[Array, Array]]:
+        """Readers [rows, k] of granules that rows of these codes do not know of, and where."""
+        out = []
+        for slot in page.readers:
+            readers = slot.take(cells)
+            late = self._unordered(readers, codes, rows)
+            if late is not None:
+                out.append((readers, late))
+        for at, theirs in page.more_readers(cells):
+            row = at // cells.shape[1]
+            late = self._late(theirs, codes[row], rows[row])
+            if late.any():
+                readers, where = np.zeros(cells.size, np.int64), np.zeros(cells.size, np.bool_)
+                readers[at[late]], where[at[late]] = theirs[late], True
+                out.append((readers.reshape(cells.shape), where.reshape(cells.shape)))
+        return out
 
     def changed(self, addresses: Array, size: int, rows: Array, words: Array) -> Clash | None:
         """Of reads that began a while ago and end now those that do not find `words` [k, n], what they found then."""
@@ -353,11 +287,11 @@ class GlobalShadow:
         return None
 
     def _at_once(
-        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, lanes: Array,
-        near: bool,
+        self, page: Page, cells: Array, codes: Array, at: Array, size: int, words: Array | None, part: Array,
+        near: bool, mild: bool,
     ) -> Clash | None:  # fmt: skip
-        """Lanes of one instruction that write to one place: their values should agree; `near` ones are strong in their
-        domain, and should have their places alone among domains.
+        """Lanes of one instruction that write to one place: their values should agree, but those of atomic and strong
+        writes (`mild`); `near` ones are strong in their domain, and should have their places alone among domains.
         """
         first, number = cells[:, 0], np.arange(len(cells), dtype=np.int32)
         page.lane[first] = number
@@ -366,6 +300,10 @@ class GlobalShadow:
         if not len(lost):
             return None
         winner = winner[lost]
+        if self.agents.lane_bits:
+            self._by_several(page, cells, codes, lost[(codes[lost] ^ codes[winner]) >> COLUMN == 0], mild)
+        if mild and not near:
+            return None
         if near:
             far = (codes[lost] ^ codes[winner]) >> DOMAIN != 0
             lost, winner = lost[far], winner[far]
@@ -381,9 +319,26 @@ class GlobalShadow:
             return None
         i = int(np.argmax(clash))
         position = int(lost[i])
-        who = _who(int(codes[lost[i]]), int(codes[winner[i]]))
+        who = _who(int(codes[lost[i]]), int(codes[winner[i]]), self.agents.lane_bits)
         what = f"writes {f'where {who} does' if near else f'another value than {who}'}, and nothing orders the two:"
-        return Clash(position if lanes is None else int(lanes[position]), what, int(at[position]), -1)
+        return Clash(position if part is None else int(part[position]), what, int(at[position]), -1)
+
+    def _by_several(self, page: Page, cells: Array, codes: Array, lost: Array, mild: bool) -> None:
+        """Other lanes of the writers' waves, `lost`, have written to their places. What they wrote, one value, each of
+        them may read, but not what they changed one after the other.
+        """
+        places = cells[lost].reshape(-1)
+        places = places[(page.write_code.take(places) ^ np.repeat(codes[lost], cells.shape[1])) >> COLUMN == 0]
+        if not len(places):
+            return
+        page.write_code[places] = page.write_code[places] >> LANES << LANES | SEVERAL
+        if page.write_lanes is None:
+            page.write_lanes = np.zeros(page.size, np.uint32)
+        page.write_lanes[places] = 0
+        if not mild:
+            among = page.write_code.take(cells) & ANY == SEVERAL
+            bits = np.broadcast_to((np.uint32(1) << (codes & 31).astype(np.uint32))[:, None], cells.shape)
+            np.bitwise_or.at(page.write_lanes, cells[among], bits[among])
 
     def _same(self, at: Array, size: int, words: Array) -> Array:
         """Which writes leave memory as it is."""
@@ -394,28 +349,37 @@ class GlobalShadow:
     # ------------------------------------------------------------------------------------------------ order
 
     def _unordered(self, before: Array, codes: Array, rows: Array) -> Array | None:
-        """Where [rows, k] an earlier access (codes [rows, k]) is by another wave that the row does not know to have
-        made it; None: nowhere.
+        """Where [rows, k] an earlier access (codes [rows, k]) is by another wave, or lane, that the row does not know
+        to have made it; None: nowhere.
         """
-        other = ((before ^ codes[:, None]) >> COLUMN != 0) & (before != 0)
+        who = ~(TIME ^ self.agents.lane_bits)
+        other = ((before ^ codes[:, None]) & who != 0) & (before != 0)
         if not other.any():
             return None
         i, j = np.nonzero(other)
-        theirs, row = before[i, j], rows[i]
-        here = theirs >> DOMAIN == codes[i] >> DOMAIN
-        column, clock = theirs >> COLUMN & MANY, theirs & CLOCK
+        late = self._late(before[i, j], codes[i], rows[i])
+        if not late.any():
+            return None
+        out = np.zeros(before.shape, np.bool_)
+        out[i[late], j[late]] = True
+        return out
+
+    def _late(self, theirs: Array, codes: Array, rows: Array) -> Array:
+        """Which earlier accesses by others, codes [n], rows [n] of these codes do not know of."""
+        here = theirs >> DOMAIN == codes >> DOMAIN
+        column, time = theirs >> COLUMN & MANY, theirs & TIME
         fine = here & (column == MANY)
         ask = np.flatnonzero(here & ~fine)
         if len(ask):
-            fine[ask] = self.agents.known(row[ask], column[ask]) >= clock[ask]
+            fine[ask] = self.agents.known(rows[ask], column[ask]) >= time[ask]
+            ask = ask[~fine[ask]]
+            told = self.agents.lanes_told(rows[ask], codes[ask], theirs[ask]) if len(ask) else None
+            if told is not None:
+                fine[ask] = told
         ask = np.flatnonzero(~here)
         if len(ask) and self.logs:
-            fine[ask] = self._told_of(theirs[ask], row[ask], codes[i[ask]])
-        if fine.all():
-            return None
-        out = np.zeros(before.shape, np.bool_)
-        out[i[~fine], j[~fine]] = True
-        return out
+            fine[ask] = self._told_of(theirs[ask], rows[ask], codes[ask])
+        return ~fine
 
     def _told_of(self, theirs: Array, rows: Array, codes: Array) -> Array:
         """Whether rows have acquired what waves of other domains did."""
@@ -426,7 +390,7 @@ class GlobalShadow:
             if known is NOTHING:
                 continue
             for code in np.unique(theirs[on]).tolist():
-                if known.covers(code):
+                if known.covers(code) or known.covers(code, self.agents.lane_column(code)):
                     out[on[theirs[on] == code]] = True
         return out
 
@@ -468,8 +432,9 @@ class GlobalShadow:
     # ------------------------------------------------------------------------------------------------ synchronisation
 
     def synchronise(
-        self, addresses: Array, rows: Array, inst: int, *, reads: bool, writes: bool, acquires: bool = False
-    ) -> None:
+        self, addresses: Array, rows: Array, inst: int, *, reads: bool, writes: bool, acquires: bool = False,
+        lanes: Array | None = None,
+    ) -> None:  # fmt: skip
         """Strong or atomic accesses at addresses [n] by rows [n], in this order: they hand on what their rows have
         released, and see what others have; with `acquires` they know it at once.
         """
@@ -481,19 +446,24 @@ class GlobalShadow:
         # A wave's first access of an address hands on, its last sees most.
         turns = [(i, False, key) for key, i in {k: i for i, k in enumerate(keys)}.items()] if reads else []
         if writes:
-            hands: dict[int, Knowledge] = {row: self._released(row, code) for row, code in codes.items()}
+            bits: dict[tuple[int, int], int] = dict.fromkeys(keys, 0)
+            for key, lane in zip(keys, () if lanes is None else (lanes & 31).tolist()):
+                bits[key] |= 1 << lane
+            # Of what most lanes of a wave hand on at many addresses there is one.
+            each = {(row, by): self._released(row, codes[row], by) for row, by in {(k[1], b) for k, b in bits.items()}}
+            hands = {key: each[key[1], by] for key, by in bits.items()}
             firsts = {k: i for i, k in reversed(list(enumerate(keys)))}
-            turns += [(i, True, key) for key, i in firsts.items() if hands[key[1]] is not NOTHING]
+            turns += [(i, True, key) for key, i in firsts.items() if hands[key] is not NOTHING]
         for _, hands_on, (address, row) in sorted(turns):
             mail = self.mail.get(address, NOTHING)
             if hands_on:
-                self.mail[address] = self._plus(mail, hands[row])
+                self.mail[address] = self._plus(mail, hands[address, row])
             elif mail is not NOTHING:
                 self._see(mail, codes[row], inst, acquires)
 
-    def _released(self, row: int, code: int) -> Knowledge:
-        """What a strong access of a row hands on: its domain's clocks, and what it has acquired itself."""
-        clocks = self.agents.released(row)
+    def _released(self, row: int, code: int, lanes: int) -> Knowledge:
+        """What a strong access by lanes of a row hands on: its domain's clocks, and what it has acquired itself."""
+        clocks = self.agents.released(row, lanes)
         if clocks is None:
             return NOTHING
         return self._plus(self._of({code >> DOMAIN: clocks}), self._acquired(row, code))
@@ -503,7 +473,7 @@ class GlobalShadow:
         events = log.acquired if acquires else log.observed
         column = code >> COLUMN & MANY
         if not any(e.what is mail and e.column == column and e.instruction == inst for e in events):
-            events.append(Event(column, code & CLOCK, mail, inst))
+            events.append(Event(column, code & TIME, mail, inst))
 
     def acquire(self, rows: Array, under_way: Callable[[int], bool] = lambda inst: False) -> None:
         """Rows fence: what they know to have been seen, they may use. `under_way(inst)`: an access whose result has not
@@ -519,14 +489,14 @@ class GlobalShadow:
             before = self._acquired(row, code)
             after = self._plus(before, seen)
             if after is not before:
-                log.acquired.append(Event(code >> COLUMN & MANY, code & CLOCK, after, -1))
+                log.acquired.append(Event(code >> COLUMN & MANY, code & TIME, after, -1))
 
     def fence_proxies(self, rows: Array) -> None:
         """Rows fence what they have acquired, so that bulk copies may follow it."""
         for row, code in zip(rows.tolist(), self.agents.codes(rows).tolist()):
             known = self._acquired(row, code)
             if known is not NOTHING:
-                self.logs[code >> DOMAIN].fenced.append(Event(code >> COLUMN & MANY, code & CLOCK, known, -1))
+                self.logs[code >> DOMAIN].fenced.append(Event(code >> COLUMN & MANY, code & TIME, known, -1))
 
     def fenced_proxies(self, theirs: int, row: int, code: int, column: int) -> bool:
         """Whether a write by another domain was fenced between the proxies before a row knew of it, by the writer
@@ -539,7 +509,7 @@ class GlobalShadow:
             return True
         clocks = self._acquired(row, code).clocks.get(theirs >> DOMAIN)
         at = column + (theirs >> COLUMN & MANY)
-        return clocks is not None and at < len(clocks) and int(clocks[at]) >= theirs & CLOCK
+        return clocks is not None and at < len(clocks) and int(clocks[at]) >= theirs & TIME
 
     # ------------------------------------------------------------------------------------------------ places
 
@@ -576,7 +546,7 @@ class GlobalShadow:
             if not inside:
                 return None
             low, high = min(a.base for a in inside), max(a.end for a in inside)
-            found = self.pages[number] = Page(max(begin, low), min(end, high), self.granule)
+            found = self.pages[number] = Page(max(begin, low), min(end, high), self.granule, self.agents)
         return found
 
     def clash(
@@ -588,7 +558,7 @@ class GlobalShadow:
             return None
         i, j = (int(x[0]) for x in np.nonzero(bad))
         cell = int(cells[i, j])
-        what = say.format(_who(int(codes[i]), int(theirs[i, j])))
+        what = say.format(_who(int(codes[i]), int(theirs[i, j]), self.agents.lane_bits))
         return Clash(i if lanes is None else int(lanes[i]), what, (page.first + cell) * page.granule, int(insts[cell]))
 
     def place(self, address: int) -> str:
@@ -601,10 +571,26 @@ class GlobalShadow:
         return f"byte {byte} of argument `{found.name}`" + (f", which is {element}" if element else "")
 
 
+def _part(part: Array, *given: Array) -> list[Array]:
+    """Of each of some arrays the elements at `part` (None: all)."""
+    return [x if part is None or x is None else x[part] for x in given]
+
+
 def _equal(x: Array, y: Array, size: int) -> Array:
     """Whether words [k, n] agree in the `size` bytes that count."""
     limit = np.uint32(0xFFFFFFFF if size >= 4 else (1 << 8 * size) - 1)
     return (((x ^ y) & limit) == 0).all(axis=0)
+
+
+def _others(before: Array, codes: Array) -> Array:
+    """Which accesses [rows, k] are by another wave than the rows'."""
+    return (before ^ codes[:, None]) >> COLUMN != 0
+
+
+def _wrote_too(page: Page, cells: Array, writer: Array, codes: Array) -> Array:
+    """Where [rows, k] a lane reads what several lanes of its wave wrote, itself among them."""
+    mine = ~_others(writer, codes) & (writer & ANY == SEVERAL)
+    return mine & (page.write_lanes.take(cells) >> (codes & 31).astype(np.uint32)[:, None] & 1 == 1)
 
 
 def _elsewhere(before: Array, codes: Array) -> Array:
@@ -612,10 +598,12 @@ def _elsewhere(before: Array, codes: Array) -> Array:
     return (before ^ codes[:, None]) >> DOMAIN != 0
 
 
-def _who(mine: int, theirs: int) -> str:
+def _who(mine: int, theirs: int, bits: int) -> str:
     if mine >> DOMAIN != theirs >> DOMAIN:
         return "another workgroup"
-    return "the same wave" if mine >> COLUMN == theirs >> COLUMN else "another wave"
+    if mine >> COLUMN != theirs >> COLUMN:
+        return "another wave"
+    return "another lane of the same wave" if (mine ^ theirs) & bits else "the same wave"
 
 
 def _joined(x: dict[int, Array], y: dict[int, Array]) -> dict[int, Array]:

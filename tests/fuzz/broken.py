@@ -5,8 +5,8 @@
     python tests/fuzz/broken.py --seeds 430000:430040 --kinds barrier
 
 A mutant is found by a run (a finding, other numbers, no end), or proven to be as good (AMD: `amd_replay.py` of
-`tests/mutation` follows waits and hazards on every path), or printed: then the emulator lacks a check, or the compiler
-emits what nothing needs.
+`tests/mutation` follows waits and hazards on every path; `touched.py` tells who meets whom where), or not reached in
+this launch, or printed: then the emulator lacks a check, or the compiler emits what nothing needs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ ACCESS = re.compile(
 )
 BETWEEN = re.compile(r"s_barrier|bar\.|buffer_(wbl2|inv|wbinvl1)|fence\.(acq_rel|release|acquire)|membar\.")
 """What orders accesses of global memory: of a workgroup, or of workgroups."""
+WAITS = re.compile(r"cp\.async\.(bulk\.)?wait|wgmma\.wait")
+"""What waits for operations that it counts; an access that is none of them changes nothing of that."""
 GLOBAL = re.compile(r"buffer_(load|store|atomic)|global_|(ld|st|atom|red)\.global")
+SHARED = re.compile(r"ds_|(ld|st|atom|red)\.shared|ldmatrix|stmatrix")
+HANDS_ON = re.compile(r"fence\.(acq|rel|sc)|membar|\.(acquire|release|acq_rel)\.|buffer_(wbl2|inv|wbinvl1)")
 CACHES = re.compile(r"buffer_(wbl2|inv|wbinvl1)")
 USELESS = re.compile(r"s_setprio|s_sleep|griddepcontrol\.launch_dependents")
 """Hints, whose absence changes no result."""
@@ -145,9 +149,11 @@ def order(seed: int, waves: str) -> Iterator[None]:
         os.environ.update(known)
 
 
-def verdict(compiled: Any, given: Sequence[Any], right: Sequence[Any], seconds: float) -> str | None:
+def verdict(
+    compiled: Any, given: Sequence[Any], right: Sequence[Any], seconds: float, runs: Sequence[tuple[int, str]] = RUNS
+) -> str | None:
     """How a run shows that a text is wrong; None: none does."""
-    for seed, waves in RUNS:
+    for seed, waves in runs:
         if waves and not compiled.target.startswith("gfx"):
             continue
         got = copies(given)
@@ -172,12 +178,21 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f") or a.tobytes() == b.tobytes()
 
 
+def reached(compiled: Any, given: Sequence[Any], lines: Sequence[int], seconds: float) -> bool:
+    """Whether a run comes to one of these lines of the text."""
+    trap = "s_trap 2" if compiled.target.startswith("gfx") else "trap;"
+    text = compiled.asm.split("\n")
+    for line in lines:
+        text[line] = f"{trap}\n{text[line]}"
+    return verdict(replace(compiled, asm="\n".join(text)), given, given, seconds, RUNS[:1]) in ("assertion", "trap")
+
+
 def proof(text: str, mutant: Mutant, compiled: Any, given: Sequence[Any]) -> str | None:
     """Why a mutant that no run exposes is as good, or None."""
     if compiled.target.startswith("gfx"):
         try:
-            before = amd_replay.broken(text, compiled.target)
-            if not amd_replay.broken(mutant.text, compiled.target) <= before:
+            moved = mutant.lines if mutant.kind.startswith(("late-", "early-")) else ()
+            if not amd_replay.as_good(text, mutant.text, compiled.target, moved):
                 return None
         except (amd_replay.Unknown, ValueError, KeyError, IndexError):
             return None
@@ -198,20 +213,29 @@ def _moved(mutant: Mutant, compiled: Any, given: Sequence[Any]) -> str | None:
     if not mutant.kind.startswith(("late-", "early-")):
         return None
     lines = {i.line: i for i in instructions(compiled.asm) if i.line in mutant.lines}
-    order = [i for i in lines.values() if BETWEEN.match(i.mnemonic.split()[-1])]
+    order = [i for i in lines.values() if BETWEEN.match(i.mnemonic.split()[-1]) or WAITS.match(i.mnemonic.split()[-1])]
     access = [i for i in lines.values() if i not in order]
     if len(order) != 1 or len(access) != 1:
         return None
     name = access[0].mnemonic.split()[-1]
     if name.startswith("v_mfma"):
         return "touches no memory"
-    if not GLOBAL.match(name) or amd_replay.copies_to_lds(access[0]):
+    if WAITS.match(order[0].mnemonic.split()[-1]):
+        counted = name.startswith(("cp.", "wgmma"))
+        return "waits sooner" if mutant.kind.startswith("early-") and not counted else None
+    if not (GLOBAL.match(name) or SHARED.match(name)) or amd_replay.copies_to_lds(access[0]):
         return None
-    fence = not order[0].mnemonic.split()[-1].startswith(("bar", "s_bar"))
     seen = touched(compiled, copies(given))
-    if seen is not None and seen.alone(access[0].line, elsewhere=fence):
-        return "nobody else touches it"
-    return None
+    if seen is None:
+        return None
+    line, barrier = access[0].line, order[0].mnemonic.split()[-1]
+    # A barrier is also part of what hands memory on to other workgroups, where the text does that.
+    if GLOBAL.match(name) and HANDS_ON.search(compiled.asm) and not seen.alone(line):
+        return None
+    if not barrier.startswith(("bar", "s_bar")):
+        return "no other workgroup touches it" if GLOBAL.match(name) and seen.alone(line) else None
+    by = 1 if mutant.kind.startswith("early-") else -1
+    return "nobody who meets there touches it" if seen.may_move(line, by, "warp" not in barrier) else None
 
 
 def trials(program: Program, target: str, each: int, kinds: str = "") -> tuple[Counter[str], list[str]]:
@@ -245,6 +269,9 @@ def trials(program: Program, target: str, each: int, kinds: str = "") -> tuple[C
         why = proof(text, mutant, compiled, given)
         if why is not None:
             counts[f"proven: {why}"] += 1
+            continue
+        if not reached(compiled, given, mutant.lines, max(SECONDS, 10 * took)):
+            counts["not reached"] += 1
             continue
         counts["open"] += 1
         open_ones.append(f"seed {program.seed} on {target}: {mutant}")

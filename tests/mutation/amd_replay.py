@@ -154,7 +154,11 @@ def effect(i: Instruction) -> Effect:
         return Effect(i.line, name, everything, first, sources=operands)
     if name.startswith("v_permlane"):  # two registers exchange lanes
         return Effect(i.line, name, everything | lanes, everything, sources=operands)
-    if name.startswith("v_readfirstlane"):
+    if name.startswith(("v_readlane", "v_writelane")) and operands[2]:
+        raise Unknown(f"{name} of a lane that a register names")
+    if name.startswith("v_writelane"):  # the other lanes stay
+        return Effect(i.line, name, everything, first, sources=operands)
+    if name.startswith(("v_readfirstlane", "v_readlane")):
         return Effect(i.line, name, rest | lanes, first, sources=operands)
     if name.startswith("v_cmp_"):
         return Effect(i.line, name, rest | lanes, first, sources=operands)
@@ -294,7 +298,7 @@ def _addend(e: Effect) -> frozenset[str]:
 
 def _after_matrix(p: Effect, c: Effect, column: int) -> int:
     shape = re.search(r"(\d+x\d+x\d+)", p.name)
-    if shape is None or shape[1] not in PASSES or not re.search(r"_?f16$", p.name):
+    if shape is None or not _in_table(p):
         raise Unknown(p.name)
     n = PASSES[shape[1]][column]
     result = {8: 11, 16: 19}[n] if column == 0 else n + 3 if column == 1 else n + 4
@@ -316,32 +320,78 @@ def _after_matrix(p: Effect, c: Effect, column: int) -> int:
     return need
 
 
-def broken_hazards(p: Program, target: str) -> set[Broken]:
-    """Pairs with too few wait states between them on some path."""
+def _in_table(e: Effect) -> bool:
+    """Whether the table above has a matrix instruction."""
+    shape = re.search(r"(\d+x\d+x\d+)", e.name)
+    return shape is not None and shape[1] in PASSES and bool(re.search(r"_?f16$", e.name))
+
+
+def broken_hazards(p: Program, target: str, known: bool = False) -> set[Broken]:
+    """Pairs with too few wait states between them on some path; `known`: behind what is in the table alone."""
     out: set[Broken] = set()
     for at, e in enumerate(p.effects):
         if not (e.name.startswith("v_") or "_store_dwordx" in e.name or "m0" in e.writes):
             continue
-        best = dict.fromkeys(p.follow[at], 0)
-        work = list(best)
-        while work:
-            to = work.pop()
-            passed = best[to]
-            if passed < REACH and passed < wait_states(e, p.effects[to], target):
+        if known and e.name.startswith(_MATRIX) and not _in_table(e):
+            continue
+        for to, passed in _behind(p, at).items():
+            if passed < wait_states(e, p.effects[to], target):
                 out.add(Broken("too few wait states", p.effects[to].line, e.line))
-            after = passed + (int(p.text[to].operands) + 1 if p.effects[to].name == "s_nop" else 1)
-            if after < REACH:
-                for further in p.follow[to]:
-                    if after < best.get(further, REACH):
-                        best[further] = after
-                        work.append(further)
     return out
+
+
+def _behind(p: Program, at: int) -> dict[int, int]:
+    """What may come behind an instruction, and after how many wait states at the least, if fewer than `REACH`."""
+    best = dict.fromkeys(p.follow[at], 0)
+    work = list(best)
+    while work:
+        to = work.pop()
+        after = best[to] + (int(p.text[to].operands) + 1 if p.effects[to].name == "s_nop" else 1)
+        if after < REACH:
+            for further in p.follow[to]:
+                if after < best.get(further, REACH):
+                    best[further] = after
+                    work.append(further)
+    return best
+
+
+def _untabled(p: Program) -> dict[tuple[int, int], int]:
+    """Wait states between matrix instructions that are not in the table and those behind them that any of these has to
+    keep away from, by lines; of what is nearer than `REACH`. Chips add up in one place without waiting (of what is no
+    4 x 4), and let an operand's register be written at once, but for VALU writes of what is added to."""
+    found = {}
+    for at, e in enumerate(p.effects):
+        if not e.name.startswith(_MATRIX) or _in_table(e):
+            continue
+        for to, passed in _behind(p, at).items():
+            c = p.effects[to]
+            chained = c.name == e.name and _addend(c) == e.writes == c.writes and "4x4x4" not in e.name
+            if chained and not e.writes & (c.sources[1] | c.sources[2]):
+                continue
+            if e.writes & (c.reads | c.writes) or (_is_valu(c) and _addend(e) & c.writes):
+                found[e.line, c.line] = passed
+    return found
 
 
 def broken(text: str, target: str) -> set[Broken]:
     """Every rule that the text breaks. Raises Unknown where it holds what this replay does not know."""
     p = program(text)
     return broken_waits(p) | broken_hazards(p, target)
+
+
+def as_good(text: str, other: str, target: str, exchanged: tuple[int, ...] = ()) -> bool:
+    """Whether a text breaks no rule that the first one keeps; two `exchanged` lines have changed places. Of matrix
+    instructions that are not in the table what comes behind must not be nearer than it was. Raises Unknown.
+    """
+    before, after = program(text), program(other)
+    rules = [broken_waits(p) | broken_hazards(p, target, known=True) for p in (before, after)]
+    if not rules[1] <= rules[0]:
+        return False
+    was = _untabled(before)
+    line = dict(zip(exchanged, reversed(exchanged)))
+    return all(
+        passed >= was.get((line.get(e, e), line.get(c, c)), REACH) for (e, c), passed in _untabled(after).items()
+    )
 
 
 def copies_to_lds(i: Instruction) -> bool:

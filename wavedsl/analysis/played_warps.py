@@ -63,8 +63,8 @@ LONG, SHORT = (10, 2), (5, 2)
 def _met_alone(kernel: Kernel) -> frozenset[str]:
     """Barriers to which one warp comes alone: its lanes go on together, so that nobody waits."""
     if kernel.wave_size > WARP:
-        return frozenset()
-    return frozenset(("wave.barrier", *(("barrier", "fence") if kernel.waves == 1 else ())))
+        return frozenset(("warp.fence",))
+    return frozenset(("wave.barrier", "warp.fence", *(("barrier", "fence") if kernel.waves == 1 else ())))
 
 
 @dataclass

@@ -23,7 +23,8 @@ from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.runtime.emulator.amdgcn.state import I64, LANES, State
 from wavedsl.runtime.emulator.amdgcn.step import Step
 from wavedsl.runtime.emulator.amdgcn.text import Line, Program
-from wavedsl.runtime.emulator.global_shadow import COLUMN, DOMAIN, DOMAINS, Clash, GlobalShadow
+from wavedsl.runtime.emulator.global_page import COLUMN, DOMAIN, DOMAINS, TIME
+from wavedsl.runtime.emulator.global_shadow import Clash, GlobalShadow
 from wavedsl.runtime.emulator.memory import GlobalMemory
 
 FINE = 12
@@ -31,10 +32,15 @@ FINE = 12
 
 
 class Waves:
-    """The waves of a batch as agents, `row = workgroup * waves + wave`; their domain is the workgroup."""
+    """The waves of a batch as agents, `row = workgroup * waves + wave`; their domain is the workgroup. A time is the
+    clock: a wave executes each instruction for all of its lanes at once, so lanes need no order.
+    """
+
+    lane_bits = 0
 
     def __init__(self, waves: int, writes_back: bool):
         self.waves, self.writes_back = waves, writes_back
+        self.place = np.zeros(0, I64)
 
     def new_batch(self, groups: np.ndarray) -> None:
         """`groups`: numbers of the workgroups in the grid."""
@@ -46,6 +52,9 @@ class Waves:
         """What each row has released, by wave of its workgroup."""
         self.met = np.zeros((n, self.waves), I64)
         """The same of all waves of a workgroup, at its last barrier."""
+        self.place = np.full(max(len(self.place), int(groups.max(initial=0)) + 2), -1, I64)
+        """Of each domain the number of its workgroup in the batch, -1 for those of others."""
+        self.place[groups[::-1] + 1] = np.arange(n)[::-1]
         self.under_way: dict[int, np.ndarray] = {}
         """What a row writes back, until it waits."""
         self.any = False
@@ -59,6 +68,22 @@ class Waves:
     def known(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         clock = self.clock.take(rows)
         return np.where(columns == self.own.take(rows), clock, (clock >> FINE << FINE) - 1)
+
+    def lanes_told(self, rows: np.ndarray, codes: np.ndarray, theirs: np.ndarray) -> np.ndarray | None:
+        return None
+
+    def lane_column(self, code: int) -> int | None:
+        return None
+
+    def lanes_met(self, codes: np.ndarray) -> np.ndarray:
+        return np.ones(len(codes), bool)
+
+    def settled(self, codes: np.ndarray) -> np.ndarray:
+        """Which accesses are of a wave alone in its workgroup, or in front of a barrier that all have come through."""
+        group = self.place.take(np.minimum(codes >> DOMAIN, len(self.place) - 1))
+        group = np.where(codes >> DOMAIN < len(self.place), group, -1)
+        least = self.clock.reshape(-1, self.waves).min(axis=1) >> FINE << FINE
+        return (group < 0) | (least[group] > codes & TIME) | (self.waves == 1)
 
     def barrier(self, rows: np.ndarray) -> None:
         self.clock[rows] = ((self.clock[rows] >> FINE) + 1) << FINE
@@ -98,7 +123,7 @@ class Waves:
     def releases(self) -> bool:
         return self.any
 
-    def released(self, row: int) -> np.ndarray | None:
+    def released(self, row: int, lanes: int) -> np.ndarray | None:
         clocks = np.maximum(self.met[row // self.waves], self.handed[row])
         return clocks if clocks.any() else None
 
@@ -174,7 +199,7 @@ class WatchedMemory:
         rows = self.rows(st)
         if good is not None:
             address, rows = address[good], rows[good]
-        clash = self.shadow.read(address, size, rows, index)
+        clash = self.shadow.read(address, size, rows, index, cache="the scalar cache")
         if clash is not None:
             lanes = np.zeros((st.waves, LANES), bool)
             wave = clash.position if good is None else int(np.flatnonzero(good)[clash.position])

@@ -1,11 +1,12 @@
 """What strong accesses hand on between the warps of one CTA or cluster, beside barriers.
 
 In: fences, and strong or atomic accesses of shared or global memory in the order in which they are carried out. Out:
-the clocks of `SharedShadow.know`. A warp that has fenced, or knows of a warp's fence, hands on what had been done
-before the fence by whatever strong write comes next (a releasing one fences by itself); a warp whose strong read
-finds it knows it once it fences (an acquiring one does at once). Both accesses and both fences have to be of a scope
-that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. Between clusters see
-global_shadow.py.
+the clocks of `SharedShadow.know`. A lane that has fenced, or knows of another's fence, hands on what had been done
+before the fence by whatever strong write comes next (a releasing one fences by itself); a warp whose strong read finds
+it knows it once it fences (an acquiring one does at once), all of its lanes do. Both accesses and both fences have to
+be of a scope that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. A warp that
+acquires what it has released itself, as lanes do that take a lock in turn, is taken to have told all of its lanes.
+Between clusters see global_shadow.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.runtime.emulator.global_page import SEVERAL
 from wavedsl.runtime.emulator.ptx.shadow import SharedShadow
 
 Array = Any
@@ -24,37 +27,109 @@ FENCES = 256
 """Fences of a domain that are remembered."""
 
 
-class Fences:
-    """The releasing fences of each domain: which warp, when, how far they reach and what it knew."""
+@dataclass(frozen=True, eq=False)
+class Fence:
+    """By a warp (its column) at its clock: how far it reaches, what the warp knew, the lanes that fenced (a bit for
+    each), and the clock up to which they knew of each other.
+    """
 
-    def __init__(self, shadow: SharedShadow):
-        self.shadow = shadow
-        self.made: dict[int, list[tuple[int, int, int, Array]]] = {}
+    column: int
+    clock: int
+    reach: int
+    clocks: Array
+    lanes: int
+    met: int
+
+
+class Fences:
+    """The releasing fences of each domain. `live` [threads]: who has not ended."""
+
+    def __init__(self, shadow: SharedShadow, live: Array):
+        self.shadow, self.live = shadow, live
+        self.made: dict[int, list[Fence]] = {}
         self.any = [False] * (CHIP + 1)
 
-    def add(self, rows: Array, reach: int) -> None:
-        """Global warps fence."""
+    def add(self, threads: Array, reach: int) -> None:
+        """Threads fence."""
         shadow = self.shadow
-        for row in rows.tolist():
+        rows, lanes = by_warp(threads)
+        for row, bits in zip(rows.tolist(), lanes):
             column = int(shadow.own[row])
             fences = self.made.setdefault(row // shadow.warps, [])
-            fences.append((column, int(shadow.know[row, column]), reach, shadow.know[row].copy()))
+            clock, known = int(shadow.know[row, column]), shadow.know[row].copy()
+            fences.append(Fence(column, clock, reach, known, bits, int(shadow.met[row])))
             del fences[:-FENCES]
         for r in range(reach + 1):
             self.any[r] = True
         shadow.advance(rows)
 
-    def released(self, row: int, reach: int) -> Array | None:
-        """By column the clock up to which a strong write of a global warp hands on what was done, so far, or None."""
+    def released(self, row: int, lanes: int, reach: int) -> Array | None:
+        """By column the clock up to which a strong write by lanes of a global warp hands on what was done, so far, or
+        None.
+        """
         shadow = self.shadow
         own, know = int(shadow.own[row]), shadow.know[row]
         out: Array = None
-        for column, clock, far, clocks in self.made.get(row // shadow.warps, ()):
-            if far >= reach and (column == own or know[column] >= clock):
-                if out is None:
-                    out = np.zeros(len(know), np.int32)
-                np.maximum(out[: len(clocks)], clocks, out=out[: len(clocks)])
+        for fence in self.made.get(row // shadow.warps, ()):
+            if fence.reach < reach:
+                continue
+            if fence.column == own:
+                clocks = self._by_lanes(fence, row, lanes)
+            else:
+                clocks = fence.clocks if know[fence.column] >= fence.clock or self._told(fence, row) else None
+            if clocks is None:
+                continue
+            out = _joined(out, clocks)
         return out
+
+    def _told(self, fence: Fence, row: int) -> bool:
+        """Whether a warp knows of a fence by a lane that has arrived at an mbarrier alone."""
+        columns = self.shadow.lane_columns
+        return bool(columns) and any(
+            fence.lanes >> lane & 1 and self.shadow.know[row, column] >= fence.clock
+            for (warp, lane), column in columns.items()
+            if warp == fence.column and lane < 32
+        )
+
+    def _by_lanes(self, fence: Fence, row: int, lanes: int) -> Array | None:
+        """What lanes of the warp that has fenced hand on: what they fenced themselves, or those whom they have met
+        since then.
+        """
+        shadow = self.shadow
+        if fence.clock <= shadow.met[row]:
+            lanes = -1
+        for clock, members in reversed(shadow.parts.get(row, [])):
+            if clock > fence.clock and lanes & members:
+                lanes |= members
+        lanes &= fence.lanes
+        if not lanes:
+            return None
+        alive = self.live[32 * row : 32 * row + 32]
+        if not any(alive[lane] and not lanes >> lane & 1 for lane in range(32)):
+            return fence.clocks
+        each = [lane for lane in range(32) if lanes >> lane & 1]
+        columns = [shadow.lane_column(fence.column, lane) for lane in (*each, *([SEVERAL] if len(each) > 1 else []))]
+        clocks = np.zeros(shadow.columns, np.int32)
+        clocks[: len(fence.clocks)] = fence.clocks
+        clocks[fence.column] = fence.met
+        clocks[columns] = fence.clock
+        return clocks
+
+
+def by_warp(threads: Array) -> tuple[Array, list[int]]:
+    """The global warps of threads, and of each the lanes, a bit for each."""
+    rows, at = np.unique(threads >> 5, return_inverse=True)
+    bits = np.zeros(len(rows), np.int64)
+    np.bitwise_or.at(bits, at.reshape(-1), np.int64(1) << (threads & 31))
+    return rows, bits.tolist()
+
+
+def lanes_by(keys: list[tuple[int, int]], threads: Array) -> dict[tuple[int, int], int]:
+    """By key of each access the lanes that made it, a bit for each."""
+    out: dict[tuple[int, int], int] = {}
+    for key, thread in zip(keys, threads.tolist()):
+        out[key] = out.get(key, 0) | 1 << (thread & 31)
+    return out
 
 
 class Flags:
@@ -67,12 +142,15 @@ class Flags:
         self.seen: dict[tuple[int, int], Array] = {}
         """By global warp and reach: what it has found and not acquired."""
 
-    def access(self, places: Array, rows: Array, reach: int, *, reads: bool, writes: bool, acquires: bool) -> None:
-        """Strong accesses of places [n] by global warps [n], in this order."""
+    def access(
+        self, places: Array, threads: Array, reach: int, *, reads: bool, writes: bool, acquires: bool
+    ) -> None:
+        """Strong accesses of places [n] by threads [n], in this order."""
         writes = writes and self.fences.any[CTA]
         if not (writes or (reads and self.mail)):
             return
-        keys = list(zip(places.tolist(), rows.tolist()))
+        keys = list(zip(places.tolist(), (threads >> 5).tolist()))
+        lanes = lanes_by(keys, threads)
         # A warp's first access of a place hands on, its last sees most.
         turns = [(i, False, key) for key, i in {k: i for i, k in enumerate(keys)}.items()] if reads else []
         if writes:
@@ -81,7 +159,7 @@ class Flags:
             for near in range(min(reach, CLUSTER) + 1):
                 key = near, row // (self.shadow.cta_warps if near == CTA else self.shadow.warps), place
                 if hands_on:
-                    clocks = self.fences.released(row, near)
+                    clocks = self.fences.released(row, lanes[place, row], near)
                     if clocks is not None:
                         self.mail[key] = _joined(self.mail.get(key), clocks)
                 elif key in self.mail:
@@ -103,6 +181,10 @@ class Flags:
     def _know(self, row: int, clocks: Array) -> None:
         mine = self.shadow.know[row, : len(clocks)]
         np.maximum(mine, clocks, out=mine)
+        # Of its own warp it is another lane's release that it has found.
+        own = int(self.shadow.own[row])
+        lanes = [column for (warp, _), column in self.shadow.lane_columns.items() if warp == own]
+        self.shadow.lanes_know(row, max(int(clocks[c]) for c in (own, *lanes) if c < len(clocks)))
 
 
 def _joined(x: Array | None, y: Array) -> Array:

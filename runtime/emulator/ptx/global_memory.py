@@ -2,7 +2,7 @@
 
 In: accesses, fences and strong accesses, as instructions carry them out. Out: findings. The shadow of shared memory
 keeps the warps' vector clocks (barriers, mbarriers, waits); this adds what they mean for global memory, and what fences
-of the chip's scope let go from CTA to CTA. Lanes of a warp are taken as ordered by program order, as there.
+of the chip's scope let go from CTA to CTA. Lanes of a warp are in order by what they meet at alone, as there.
 
 A bulk load reads as the mbarrier's phase that it completes. A bulk store writes when it is performed, as an agent of
 its own: who has waited for its group (not only until it has read), or synchronised with one who has, knows of it, and
@@ -22,17 +22,23 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
-from wavedsl.runtime.emulator.global_shadow import CLOCK, COLUMN, DOMAIN, DOMAINS, MANY, Clash, GlobalShadow
+from wavedsl.runtime.emulator.global_page import ANY, COLUMN, DOMAIN, DOMAINS, LANES, MANY, TIME
+from wavedsl.runtime.emulator.global_shadow import Clash, GlobalShadow
 from wavedsl.runtime.emulator.ptx.flags import CHIP, REACH, Fences, Flags
 from wavedsl.runtime.emulator.ptx.machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx.module import Inst
 
 
 class Warps:
-    """The warps of a batch as agents; their domain is the cluster, numbered by its first CTA in the grid."""
+    """The warps of a batch as agents; their domain is the cluster, numbered by its first CTA in the grid. A time is a
+    clock of the shadow of shared memory, and below it the lane.
+    """
+
+    lane_bits = ANY
 
     def __init__(self, m: Machine):
         self.m = m
+        self.place: Array = np.zeros(0, np.int64)
 
     def new_batch(self) -> None:
         m = self.m
@@ -40,25 +46,63 @@ class Warps:
         first = m.order[np.minimum(cta, len(m.order) - 1)].astype(np.int64)
         domain = np.repeat((first + 1) << DOMAIN, m.warps)
         self.base = domain | m.shadow.own.astype(np.int64) << COLUMN
-        self.fences = Fences(m.shadow)
+        self.fences = Fences(m.shadow, m.live)
+        numbers = first[:: m.cluster] + 1
+        self.place = np.full(len(m.order) + 2, -1, np.int64)
+        """Of each domain the number of its cluster in the batch, -1 for those of others."""
+        self.place[numbers[::-1]] = np.arange(len(numbers))[::-1]
 
     def table(self) -> Array:
         shadow = self.m.shadow
-        return self.base | shadow.know[shadow.rows, shadow.own]
+        return self.base | shadow.know[shadow.rows, shadow.own].astype(np.int64) << LANES
 
     def codes(self, rows: Array) -> Array:
         shadow = self.m.shadow
-        return self.base.take(rows) | shadow.know.reshape(-1).take(rows * shadow.columns + shadow.own.take(rows))
+        clocks = shadow.know.reshape(-1).take(rows * shadow.columns + shadow.own.take(rows))
+        return self.base.take(rows) | clocks.astype(np.int64) << LANES
 
     def known(self, rows: Array, columns: Array) -> Array:
         shadow = self.m.shadow
-        return shadow.know.reshape(-1).take(rows * shadow.columns + columns).astype(np.int64)
+        clocks = shadow.know.reshape(-1).take(rows * shadow.columns + columns)
+        clocks = np.where(columns == shadow.own.take(rows), shadow.met.take(rows), clocks)
+        return clocks.astype(np.int64) << LANES | ANY
+
+    def lanes_told(self, rows: Array, codes: Array, theirs: Array) -> Array | None:
+        shadow = self.m.shadow
+        clocks, column, lanes = (theirs & TIME) >> LANES, theirs >> COLUMN & MANY, theirs & ANY
+        out = shadow.told(rows, column, clocks, lanes)
+        if shadow.parts:
+            out = np.zeros(len(theirs), np.bool_) if out is None else out
+            mine = ~out & (column == shadow.own.take(rows))
+            late = mine[:, None].copy()
+            shadow._drop_ordered(late, lanes[:, None], clocks[:, None], codes[:, None] & ANY, rows[:, None])
+            out |= mine & ~late[:, 0]
+        return out
+
+    def lane_column(self, code: int) -> int | None:
+        shadow = self.m.shadow
+        return shadow.lane_columns.get((code >> COLUMN & MANY, code & ANY)) if shadow.lane_columns else None
+
+    def lanes_met(self, codes: Array) -> Array:
+        shadow = self.m.shadow
+        cluster, column = self.place.take(codes >> DOMAIN), codes >> COLUMN & MANY
+        gone = (cluster < 0) | (column >= shadow.warps)
+        clocks = shadow.met.take(np.where(gone, 0, cluster * shadow.warps + column))
+        return gone | ((clocks.astype(np.int64) << LANES | ANY) >= codes & TIME)
+
+    def settled(self, codes: Array) -> Array:
+        shadow = self.m.shadow
+        cluster, column = self.place.take(codes >> DOMAIN), codes >> COLUMN & MANY
+        least: Array = shadow.know.reshape(-1, shadow.warps, shadow.columns).min(axis=1)
+        clocks = least[cluster, np.minimum(column, shadow.columns - 1)].astype(np.int64)
+        return (cluster < 0) | ((clocks << LANES | ANY) >= codes & TIME) & self.lanes_met(codes)
 
     def releases(self) -> bool:
         return self.fences.any[CHIP]
 
-    def released(self, row: int) -> Array | None:
-        return self.fences.released(row, CHIP)
+    def released(self, row: int, lanes: int) -> Array | None:
+        clocks = self.fences.released(row, lanes, CHIP)
+        return None if clocks is None else clocks.astype(np.int64) << LANES | ANY
 
 
 class WatchedMemory:
@@ -76,60 +120,74 @@ class WatchedMemory:
         self.warps.new_batch()
         self.flags = Flags(self.m.shadow, self.warps.fences)
 
-    def read(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, strong: bool, nc: bool) -> None:
-        """Loads of threads (None: all of them)."""
+    def read(
+        self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, strong: bool, cache: str = ""
+    ) -> None:
+        """Loads of threads (None: all of them); `cache`: one that serves them and sees no writes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
         if strong:
-            self.strong(inst, pc, address, rows, True, False)
+            self.strong(inst, pc, address, self._every(lanes), True, False)
         near = strong and scope_of(inst) < CHIP
-        self._tell(inst, self.shadow.read(address, width, rows, pc, strong=strong, nc=nc, near=near), lanes)
+        clash = self.shadow.read(
+            address, width, rows, pc, strong=strong, cache=cache, stays=bool(cache), near=near, lanes=self._every(lanes)
+        )
+        self._tell(inst, clash, lanes)
+
+    def _every(self, lanes: Array) -> Array:
+        """Numbers of threads (None: all of them)."""
+        return self.m.every if lanes is None else lanes
 
     def copy_begins(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Threads (None: all of them) issue copies to shared memory, which read until they are waited for."""
         if not self.shadow.dirty:
             return
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
-        self._tell(inst, self.shadow.read(address, width, rows, pc, keep=False), lanes)
+        clash = self.shadow.read(address, width, rows, pc, keep=False, lanes=self._every(lanes))
+        self._tell(inst, clash, lanes)
 
     def copy_ends(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, words: Array) -> None:
         """Threads have waited for copies that brought `words` [k, n]."""
         rows = self.m.global_warp[threads]
         clash = self.shadow.changed(address, width, rows, words) if self.shadow.dirty else None
-        clash = clash or self.shadow.read(address, width, rows, pc)
+        clash = clash or self.shadow.read(address, width, rows, pc, lanes=threads)
         self._tell(inst, clash, threads)
 
     def write(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, words: Array, strong: bool) -> None:
         """Stores of threads, before memory changes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
         if strong:
-            self.strong(inst, pc, address, rows, False, True)
+            self.strong(inst, pc, address, self._every(lanes), False, True)
         near = strong and scope_of(inst) < CHIP
-        self._tell(inst, self.shadow.write(address, width, rows, pc, words=words, strong=strong, near=near), lanes)
+        clash = self.shadow.write(
+            address, width, rows, pc, words=words, strong=strong, near=near, lanes=self._every(lanes)
+        )
+        self._tell(inst, clash, lanes)
 
     def atomic(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Atomics of threads in the order in which they take turns, before memory changes."""
         rows = self.m.global_warp[lanes]
-        self.strong(inst, pc, address, rows, True, True)
+        self.strong(inst, pc, address, lanes, True, True)
         near = scope_of(inst) < CHIP
-        self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True, near=near), lanes)
+        self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True, near=near, lanes=lanes), lanes)
 
     def strong(
-        self, inst: Inst, pc: int, address: Array, rows: Array, reads: bool, writes: bool, shared: bool = False
+        self, inst: Inst, pc: int, address: Array, threads: Array, reads: bool, writes: bool, shared: bool = False
     ) -> None:
-        """Strong accesses, of which acquiring and releasing ones fence by themselves; `shared`: places of shared memory
-        instead of addresses.
+        """Strong accesses by threads, of which acquiring and releasing ones fence by themselves; `shared`: places of
+        shared memory instead of addresses.
         """
         if not self.synchronises:
             return
         words = inst.name.split(".")
         reach = scope_of(inst)
         if writes and ("release" in words or "acq_rel" in words):
-            self.warps.fences.add(np.unique(rows), reach)
+            self.warps.fences.add(threads, reach)
         acquires = "acquire" in words or "acq_rel" in words
         places = ~address if shared else address
-        self.flags.access(places, rows, reach, reads=reads, writes=writes, acquires=acquires)
+        self.flags.access(places, threads, reach, reads=reads, writes=writes, acquires=acquires)
         if reach == CHIP and not shared:
-            self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires)
+            rows = threads >> 5
+            self.shadow.synchronise(address, rows, pc, reads=reads, writes=writes, acquires=acquires, lanes=threads)
 
     def fence(self, row: isa.Inst) -> Any:
         """The step of a fence, None where nobody asks for it."""
@@ -145,14 +203,14 @@ class WatchedMemory:
                 if reach == CHIP:
                     self.shadow.acquire(rows)
             if sem != "acquire":
-                self.warps.fences.add(rows, reach)
+                self.warps.fences.add(m.every if mask is None else m.lanes(mask), reach)
 
         return step
 
     def bulk_read(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, codes: Array) -> None:
         """Bulk loads that threads issue; `codes`: of the phases that they complete, 0 where they leave no trace."""
         rows = self.m.global_warp[threads]
-        clash = self.shadow.read(address, width, rows, pc, by=codes)
+        clash = self.shadow.read(address, width, rows, pc, by=codes, lanes=threads)
         self._tell(inst, clash, threads)
         if clash is None:
             self._tell(inst, self._unfenced(address, width, rows, "reads"), threads, "proxy-fence")
@@ -164,9 +222,10 @@ class WatchedMemory:
         """Bulk stores that threads have issued, with their running numbers, before memory changes."""
         rows = self.m.global_warp[threads]
         shadow = self.m.shadow
-        codes = self.warps.base[rows] >> DOMAIN << DOMAIN | (shadow.written + shadow.own[rows]) << COLUMN | ticks
+        codes = self.warps.base[rows] >> DOMAIN << DOMAIN | (shadow.written + shadow.own[rows]) << COLUMN
+        codes |= ticks.astype(np.int64) << LANES | ANY
         open_ = self._unfenced(address, width, rows, "overwrites")
-        clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic, by=codes)
+        clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic, by=codes, lanes=threads)
         self._tell(inst, clash, threads)
         if clash is None:
             self._tell(inst, open_, threads, "proxy-fence")
@@ -191,10 +250,10 @@ class WatchedMemory:
             codes = self.warps.codes(row)
             i, j = np.nonzero(stored)
             theirs = writer[i, j]
-            column, clock = theirs >> COLUMN & MANY, theirs & CLOCK
+            column, time = theirs >> COLUMN & MANY, theirs & TIME
             here = theirs >> DOMAIN == codes[i] >> DOMAIN
             first = shadow.fenced_global
-            fine = here & (self.warps.known(row[i], first + np.where(here, column, 0)) >= clock)
+            fine = here & (self.warps.known(row[i], first + np.where(here, column, 0)) >= time)
             for k in np.flatnonzero(~here).tolist():
                 fine[k] = self.shadow.fenced_proxies(int(theirs[k]), int(row[i[k]]), int(codes[i[k]]), first)
             stored[i[fine], j[fine]] = False
@@ -209,7 +268,7 @@ class WatchedMemory:
 
     def phase_code(self, row: int, column: int, clock: int) -> int:
         """The code of an mbarrier's phase in a row's domain."""
-        return int(self.warps.base[row]) >> DOMAIN << DOMAIN | column << COLUMN | clock
+        return int(self.warps.base[row]) >> DOMAIN << DOMAIN | column << COLUMN | clock << LANES | ANY
 
     def _tell(self, inst: Inst, clash: Clash | None, lanes: Array, kind: str = "race") -> None:
         if clash is None:

@@ -11,15 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from wavedsl.runtime.emulator.global_page import ANY, LANES, SEVERAL
 
 Array = Any
-
-LANES = 6
-"""Bits for a lane: 0 to 31, or"""
-ANY = (1 << LANES) - 1
-"""none: an agent that has no lanes, or"""
-SEVERAL = ANY - 1
-"""several lanes."""
 
 
 class LastAccess:

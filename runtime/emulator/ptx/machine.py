@@ -144,6 +144,8 @@ class Machine:
 
     def _specials(self) -> None:
         bx, by, _ = self.launch.block
+        self.slots: dict[tuple[int, int], int] = {}
+        """Of mbarriers and of lanes that arrive alone, see `SharedShadow`; the same for all batches."""
         self.every = t = np.arange(self.T, dtype=np.int64)
         in_cta = t % (self.warps * 32)
         self.cta_of = t // (self.warps * 32)
@@ -217,7 +219,14 @@ class Machine:
             if self.local_valid is not None:
                 self.local_valid[:] = False
             self.shadow = SharedShadow(
-                self.ctas, self.warps, self.shared_stride, self.granule, self.cluster, self.agents, self.swaps
+                self.ctas,
+                self.warps,
+                self.shared_stride,
+                self.granule,
+                self.cluster,
+                self.agents,
+                self.swaps,
+                self.slots,
             )
             if self.globals is not None:
                 self.globals.new_batch()
@@ -234,7 +243,9 @@ class Machine:
     def farewell(self) -> None:
         """At the end of a batch: whose shared memory was used last without its knowing?"""
         for (warp, cta), (clock, inst, thread) in self.visits.items():
-            known = self.shadow.know.reshape(self.ctas, self.warps, -1)[cta, :, self.shadow.own[warp]].max()
+            own = self.shadow.own[warp]
+            alone = self.shadow.lane_table[own, thread & 31] or own
+            known = self.shadow.know.reshape(self.ctas, self.warps, -1)[cta][:, [own, alone]].max()
             if clock > known and not self.seen("race", inst):
                 rank = cta % self.cluster
                 text = (

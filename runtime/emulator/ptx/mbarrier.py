@@ -2,9 +2,10 @@
 
 In: an instruction with its row. Out: a closure `step(mask)`. An mbarrier's state is kept beside shared memory, by CTA
 and address: its bits are opaque to programs. A phase completes when no arrival and no byte is outstanding. Arriving
-releases what the warp knows, a successful test acquires what the completed phases gathered, so data handed over through
-an mbarrier is no race. With checks on, a bulk copy may arrive as late as when somebody asks for it.
-A test that fails makes its warps give way to others; when nothing but failing tests is left, that is a deadlock.
+releases what the warp knows (of what it did itself, what the arriving lanes speak for), a successful test acquires what
+the completed phases gathered, so data handed over through an mbarrier is no race. With checks on, a bulk copy may
+arrive as late as when somebody asks for it. A test that fails makes its warps give way to others; when nothing but
+failing tests is left, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -102,7 +103,6 @@ class MBarriers:
         self.known: dict[int, Phase] = {}
         self.places: dict[int, Phase] = {}
         """The last mbarrier of each place, also when it has been invalidated."""
-        self.slots: dict[tuple[int, int], int] = {}
         self.idle = 0
         self.failed = False
         """Whether the last test failed for all its threads."""
@@ -113,7 +113,6 @@ class MBarriers:
     def reset(self) -> None:
         self.known.clear()
         self.places.clear()
-        self.slots.clear()
         self.blocked.clear()
         self.idle = 0
 
@@ -180,10 +179,12 @@ class MBarriers:
                 m.report("uninitialised-read", inst, f"no mbarrier has been initialised at {where}", int(threads[0]))
             return None
         if m.checks:
-            warp, clock = phase.initialiser
-            own = int(m.global_warp[threads[0]])
+            by, clock = phase.initialiser
+            warp, own = by >> 5, int(m.global_warp[threads[0]])
             know, column = m.shadow.know[own], warp % m.shadow.warps
             told = max(int(know[column]), int(know[m.shadow.inits + column]) if m.shadow.agents else 0)
+            alone = m.shadow.lane_table[column, by & 31]
+            told = max(told, int(know[alone]) if alone else 0)
             if warp != own and told < clock and not m.seen("race", inst):
                 text = "uses an mbarrier that another warp initialises, with no barrier between"
                 m.report("race", inst, text, int(threads[0]))
@@ -206,10 +207,10 @@ class MBarriers:
                 column, columns, clock = 0, 1, 0
                 if m.checks:
                     cta, offset = divmod(key, m.shared_stride)
-                    slot = self.slots.setdefault((cta % m.cluster, offset), len(self.slots))
+                    slot = m.shadow.slot((cta % m.cluster, offset))
                     column = m.shadow.barrier_column(slot) if m.shadow.agents else 0
                     columns, clock = m.shadow.columns, int(m.shadow.know[warp, m.shadow.own[warp]])
-                new = self.known[key] = Phase(key, expected, columns, column, (warp, clock))
+                new = self.known[key] = Phase(key, expected, columns, column, (thread, clock))
                 old = self.places.get(key)
                 if old is not None:
                     new.base = old.base + old.completed + 1
@@ -253,7 +254,7 @@ class MBarriers:
                     n, took = 1, phase.pending
                     left = count - took
             if m.checks:
-                phase.gather(m.shadow.know[np.unique(warps[first : first + n])].max(axis=0))
+                phase.gather(m.shadow.release(threads[first : first + n], m.live))
             phase.pending -= took
             phase.settle()
             if left in (0, count):

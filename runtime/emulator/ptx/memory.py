@@ -260,7 +260,7 @@ class Access:
         words = set(inst.name.split("."))
         self.strong = bool(words & {"volatile", "relaxed", "acquire", "release", "acq_rel"})
         self.volatile = "volatile" in words
-        self.incoherent = "nc" in words
+        self.cache = "a cache (.nc)" if "nc" in words else ""
         self.address = address_of(m, address)
         self.shared = Window(m, "shared", space == "generic" or "shared::cluster" in words)
         self.local = Window(m, "local")
@@ -302,8 +302,8 @@ class Access:
             words, fault = m.memory.load(address, width)
             if fault is not None:
                 self._outside(fault, lanes)
-            if m.globals is not None and space == "global":
-                self.watch(address, lanes, fault)
+            if m.globals is not None:
+                self.watch(address, lanes, fault, "the constant cache" if space == "const" else self.cache)
             return words, lanes
         if space == "param":
             return self._load_param(address, lanes), lanes
@@ -415,13 +415,13 @@ class Access:
             )
         self.touch_shared(offset, kept, (old == (words & np.uint32(limit))).all(axis=0))
 
-    def watch(self, address: Array, lanes: Array, fault: Any) -> None:
+    def watch(self, address: Array, lanes: Array, fault: Any, cache: str) -> None:
         """Tell who watches over global memory of a read."""
         m = self.m
         if fault is not None:
             lanes = np.flatnonzero(~fault.mask) if lanes is None else lanes[~fault.mask]
             address = address[~fault.mask]
-        m.globals.read(self.inst, self.pc, address, self.width, lanes, self.strong, self.incoherent)
+        m.globals.read(self.inst, self.pc, address, self.width, lanes, self.strong, cache)
 
     def record(self, space: str, address: Array, lanes: Array) -> None:
         """Tell the tracer of an access, where one records."""
@@ -446,7 +446,7 @@ class Access:
         if self.volatile:
             m.shadow.acquire_writes(g, warps)
         if m.globals is not None and (atomic or self.strong):
-            m.globals.strong(self.inst, self.pc, g[:, 0], warps, atomic or not self.writes, self.writes, shared=True)
+            m.globals.strong(self.inst, self.pc, g[:, 0], threads, atomic or not self.writes, self.writes, shared=True)
         if self.writes:
             defects = m.shadow.write(g, threads, self.pc, same, pending=pending, atomic=atomic, strong=self.strong)
         else:

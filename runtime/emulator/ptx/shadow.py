@@ -21,7 +21,8 @@ again, behind a barrier that both come to (`bar.warp.sync`, or one that the warp
 a new *epoch* of the warp; fences and arrivals move its clock alone. So each granule also remembers which lane wrote it
 last, and of each warp which lane has read it in the warp's last epoch there, or that several have (`LastAccess`). A
 barrier of some lanes of a warp orders these. Where several lanes write the same value each of them may read it, others
-not before a barrier.
+not before a barrier. An arrival at an mbarrier by some lanes of a warp hands on what these have done, and what others
+had when they last met; columns of their own, made when there is such an arrival, hold what of single lanes is known.
 
 Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other; what they hand on, see
 flags.py. A volatile one that follows another knows what the other's warp did before it, as older compilers have it.
@@ -63,7 +64,7 @@ class SharedShadow:
     `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents; `swaps`:
     whether it compares and swaps. Columns of `know`: the domain's warps; the reading agents (warpgroups, then bulk
     stores by warp); what is fenced in shared memory, in global memory, which mbarrier initialisations are known, and
-    which bulk stores have written, by warp; one per mbarrier.
+    which bulk stores have written, by warp; one per mbarrier, or lane that has arrived at one alone (`slots`).
     """
 
     def __init__(
@@ -75,7 +76,10 @@ class SharedShadow:
         cluster: int = 1,
         agents: bool = False,
         swaps: bool = False,
+        slots: dict[tuple[int, int], int] | None = None,
     ):
+        self.slots = {} if slots is None else slots
+        """Numbers of mbarriers, by CTA and place, and of lanes, by ~warp and lane: one batch's are the next's."""
         self.ctas, self.cta_warps, self.granule, self.cluster = ctas, warps, granule, cluster
         self.per_cta = stride // granule
         w = self.warps = warps * cluster
@@ -118,6 +122,16 @@ class SharedShadow:
         self.know[self.rows, self.own] = 1
         self.met = np.zeros(ctas * warps, np.int32)
         """Of each warp, the clock up to which its lanes know of each other."""
+        self.lane_columns = {(~warp, lane): self.barriers + n for (warp, lane), n in self.slots.items() if warp < 0}
+        """By warp in the domain and lane (`SEVERAL`: two lanes or more) the columns for what these alone have told."""
+        self.lane_table: Array = np.zeros((w, ANY + 1), np.int64)
+        """The same, 0 where there is none."""
+        for key, column in self.lane_columns.items():
+            self.lane_table[key] = column
+        if self.lane_columns:
+            self.barrier_column(max(self.slots.values()))
+        self.arrivers: dict[int, tuple[int, int]] = {}
+        """By warp, lanes that have arrived at mbarriers since its lanes met, and when that was."""
         self.parts: dict[int, list[tuple[int, int]]] = {}
         """By warp the barriers of some of its lanes since then: clock and lanes, a bit for each."""
         self._warps = np.arange(w)
@@ -130,10 +144,27 @@ class SharedShadow:
     def barrier_column(self, slot: int) -> int:
         """The column of the domain's mbarrier number `slot`."""
         column = self.barriers + slot
-        if column >= self.columns:
+        while column >= self.columns:
             more = np.zeros((self.know.shape[0], self.columns), np.int32)
             self.know = np.concatenate([self.know, more], axis=1)
         return column
+
+    def slot(self, key: tuple[int, int]) -> int:
+        """The number of an mbarrier, or of a lane."""
+        return self.slots.setdefault(key, len(self.slots))
+
+    def told(self, warps: Array, writers: Array, clocks: Array, lanes: Array) -> Array | None:
+        """Which accesses by warps `writers` of the domain global warps know of by lanes alone; None: none."""
+        return self._by_lanes(warps, writers, clocks, lanes) if self.lane_columns else None
+
+    def _by_lanes(self, warps: Array, writers: Array, clocks: Array, lanes: Array) -> Array:
+        columns: Array = self.lane_table[np.minimum(writers, self.warps - 1), lanes]
+        return (columns > 0) & (self.know.reshape(-1).take(warps * self.columns + columns) >= clocks)
+
+    def _untold(self, late: Array, g: Array, warp: Array, writer: Array) -> None:
+        """Take from accesses `late` [rows, k] to what others wrote those that warps know of by lanes."""
+        if self.lane_columns:
+            late &= ~self._by_lanes(warp, writer, self.write_clock.take(g), self.write_inst.take(g) & ANY)
 
     def granules(self, base: Array, offsets: Array, width: int) -> Array:
         """Granule numbers [rows, k] of accesses of `width` bytes at byte offsets within CTAs `base`."""
@@ -178,6 +209,7 @@ class SharedShadow:
         now = self._own_clock(warp, own)
         open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
+            self._untold(open_, g, warp, writer)
             if strong:
                 open_ &= ~self.atomic.take(g)
             late = open_ & ~mine & (state != PENDING)
@@ -271,6 +303,7 @@ class SharedShadow:
         now = self._own_clock(warp, own)
         open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
+            self._untold(open_, g, warp, writer)
             if atomic or strong:
                 open_ &= ~self.atomic.take(g)
             if same is not None:
@@ -359,6 +392,8 @@ class SharedShadow:
         if code is not None:
             known[np.arange(len(known)), own] = self.met.take(warp)
         last, unseen = kind.unseen(g, known)
+        if self.lane_columns and unseen.any():
+            unseen &= ~self._by_lanes(warp[:, None, None], np.arange(self.readers), last >> LANES, last & ANY)
         if not unseen.any():
             return []
         mine = np.arange(self.readers) == own[:, None, None]
@@ -413,6 +448,7 @@ class SharedShadow:
             warp = warps[:, i : i + 1]
             late = (clock > flat.take(warp * self.columns + writer)) & (writer != warp % self.warps)
             late &= state == VALID
+            self._untold(late, g, warp, writer)
             if late.any():
                 out.append(self._clash(late, g, writer, "reads"))
                 break
@@ -439,6 +475,7 @@ class SharedShadow:
         own = warp % self.warps
         late, writer, mine = self._unknown(g, warp[:, None], own[:, None], self._own_clock(warp, own)[:, None])
         late &= ~(mine | pending)
+        self._untold(late, g, warp[:, None], writer)
         if late.any():
             out.append(self._clash(late, g, writer, "overwrites"))
         else:
@@ -513,6 +550,11 @@ class SharedShadow:
         self.parts.setdefault(warp, []).append((int(self.know[warp, self.own[warp]]), lanes))
         self.advance(np.array([warp]))
 
+    def lanes_know(self, warp: int, clock: int) -> None:
+        """The lanes of a global warp know what they did up to a clock."""
+        if clock > self.met[warp]:
+            self._met(np.array([warp]), np.array([clock]))
+
     def _met(self, warps: Array, clocks: Array) -> None:
         """The lanes of global warps know what they did up to some clocks."""
         self.met[warps] = np.maximum(self.met[warps], clocks)
@@ -526,6 +568,52 @@ class SharedShadow:
         """Global warps `warps` arrive: their knowledge goes into rows `groups` of `into` [n, columns]."""
         np.maximum.at(into, groups, self.know[warps])
         self.advance(warps)
+
+    def release(self, threads: Array, live: Array) -> Array:
+        """The clocks that threads hand on by arriving at an mbarrier: all that their warps know, but, where other
+        `live` threads of a warp do not arrive with them, of its own accesses those up to the last meeting of its lanes,
+        the threads' own, and those of lanes that they have met since.
+        """
+        warps, here = np.unique(threads >> 5, return_counts=True)
+        partly = np.flatnonzero(here < live.reshape(-1, 32)[warps].sum(axis=1))
+        if not len(partly):
+            return self.know[warps].max(axis=0)
+        alone = []
+        for at in partly.tolist():
+            warp = int(warps[at])
+            own = int(self.own[warp])
+            for lane, clock in self._alone(warp, threads[threads >> 5 == warp] & 31).items():
+                alone.append((at, self.lane_column(own, lane), clock))
+        know: Array = self.know[warps]
+        for at in partly.tolist():
+            know[at, self.own[warps[at]]] = self.met[warps[at]]
+        for at, column, clock in alone:
+            know[at, column] = clock
+        return know.max(axis=0)
+
+    def _alone(self, warp: int, lanes: Array) -> dict[int, int]:
+        """By lane (`SEVERAL`: two or more) the clock up to which arriving lanes of a global warp speak for it."""
+        now, met = int(self.know[warp, self.own[warp]]), int(self.met[warp])
+        reached = sum(1 << lane for lane in set(lanes.tolist()))
+        since, before = self.arrivers.get(warp, (met, 0))
+        before = before if since == met else 0
+        self.arrivers[warp] = met, before | reached
+        out = {lane: now for lane in range(32) if reached >> lane & 1}
+        if (before | reached).bit_count() > 1:
+            out[SEVERAL] = now
+        for clock, members in reversed(self.parts.get(warp, [])):
+            if reached & members:
+                reached |= members
+                for lane in (*(lane for lane in range(32) if members >> lane & 1), SEVERAL):
+                    out.setdefault(lane, clock)
+        return out
+
+    def lane_column(self, own: int, lane: int) -> int:
+        """The column for what a lane of a warp of the domain has told alone."""
+        column = self.barrier_column(self.slot((~own, lane)))
+        self.lane_columns[own, lane] = column
+        self.lane_table[own, lane] = column
+        return column
 
     def arrive_inits(self, into: Array, groups: Array, warps: Array) -> None:
         """The same for an arrival without release semantics, which carries initialised mbarriers only."""

@@ -162,3 +162,21 @@ def test_atomics_and_ordinary_accesses():
     add = "v_mov_b32_e32 v6, 1\nglobal_atomic_add v9, v6, s[8:9]\n"
     assert not races(add, block=128, grid=4)
     assert any("another" in f for f in races(add + "global_load_dword v4, v9, s[8:9]\ns_waitcnt vmcnt(0)", grid=4))
+
+
+SCALAR = "s_load_dword s14, s[8:9], 0x0\ns_waitcnt lgkmcnt(0)\n"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("store", ["global_store_dword v9, v2, s[8:9]\n", "global_atomic_add v9, v2, s[8:9]\n"])
+def test_scalar_loads_of_what_the_launch_has_written(target, store):
+    """The scalar cache sees no stores, however well they are ordered; what is written behind the load is fine."""
+    one = f"v_cmp_eq_u32_e32 vcc, 0, v0\ns_and_saveexec_b64 s[12:13], vcc\n{store}s_mov_b64 exec, s[12:13]\n"
+    order = "s_waitcnt vmcnt(0)\ns_barrier\n"
+    for before in (one + order, one):
+        found = races(before + SCALAR, block=128, target=target)
+        assert len(found) == 4 and all("scalar cache" in f or "another wave" in f for f in found)
+    assert any("scalar cache" in f for f in races(one + order + SCALAR, target=target)), "its own wave"
+    assert not races(SCALAR + "s_barrier\n" + one, block=128, target=target)
+    assert not races(one + order + SCALAR.replace("s[8:9]", "s[10:11]"), block=128, target=target), "another array"
+    assert not races(one + order + SCALAR.replace("0x0", "0x4"), block=128, target=target), "the word beside it"

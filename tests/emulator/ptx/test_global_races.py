@@ -77,7 +77,7 @@ def test_of_many_readers_only_one_is_late():
 
 def test_lanes_of_a_warp():
     found = races("st.global.b32 [%d0], %r0;", arrays())
-    assert found and "writes another value than the same wave" in found[0]
+    assert found and "writes another value than another lane of the same wave" in found[0]
     assert not races("mov.u32 %r5, 3; st.global.b32 [%d0], %r5;", arrays())
 
 
