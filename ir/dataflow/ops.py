@@ -238,8 +238,9 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
                 what.append(f"has {names(extra)} besides")
             hint = f"reduce over {names(extra)} first" if extra else f"wd.broadcast(x, {names(want)}) repeats it"
             if not t.dims and want == argument.dims:  # a single number
+                literal = any(d.is_number for d in want)
                 zeros = ", ".join("0" for _ in want)
-                hint = f"into one element: wd.{op}(x, {argument.name}[{zeros}]); {hint}"
+                hint = f"into one element: wd.{op}(x, {argument.name}[{zeros}])" + f"; {hint}" * (not literal)
             if extra and all(d.is_number for d in extra):
                 hint = "one element of an array, without its dimension: wd.read(a[0])"
             if extra and not missing and values and op.startswith("atomic"):

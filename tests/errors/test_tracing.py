@@ -20,7 +20,7 @@ HEAD = """
 )
 def kernel(
     a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32], s: wd.Scalar[wd.f32],
-    h: wd.Memory[H, K, wd.f16] = None,
+    h: wd.Memory[H, K, wd.f16] = None, i: wd.Memory[M, N, wd.i32] = None,
 ):
 """
 
@@ -177,6 +177,8 @@ CASES = [
     ("integer-division", "x = wd.cast(wd.read(c), wd.i32) / 2", "div: needs floating point, not i32",
      "wd.cast(wd.read(c), wd.i32) / 2", "wd.cast(x, wd.f32)"),
     ("float-with-int", "x = wd.index(M) * 0.5", "mul: the number 0.5 with i32 values", "wd.index(M) * 0.5", "wd.cast"),
+    ("fraction-into-integers", "wd.write(0.5, i)", "write: the number 0.5 with i32 values", "wd.write(0.5, i)",
+     "whole"),
     ("integer-too-large", "x = wd.index(M) + 2**31", "add: 2147483648 does not fit i32", "wd.index(M) + 2**31",
      "-2147483648 to 2147483647"),
     ("narrow-arithmetic", "x = wd.cast(wd.read(c), wd.f8e4m3) * 2",
