@@ -65,6 +65,8 @@ def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
     flag = b.node_of(condition, "cond", loc)
     first = Region(loc=loc)
     found = _branch(b, "cond", then, (), first, loc)
+    if otherwise is None and all(n.op.startswith("atomic_") for n in found):
+        found = []  # `lambda: wd.atomic_add(…)`: what was there before is nobody's
     if found and otherwise is None:
         raise TraceError(
             "cond: the function returns a value, but there is no other branch", loc,

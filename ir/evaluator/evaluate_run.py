@@ -112,7 +112,8 @@ class Run:
             value = evaluate_expr(dim, self.symbols)
             if not isinstance(value, int):
                 raise ConstraintError(
-                    f"{self.graph.name}: {dim} is {value}", hint=f"bind {dim} to a whole number: subs={{…}} or arrays"
+                    f"{self.graph.name}: {dim} " + (f"is {value}" if value.is_number else "has no value"),
+                    hint=f"bind {dim} to a whole number: subs={{…}} or arrays",
                 )
             found = self._full[dim] = value
         return found
@@ -201,9 +202,9 @@ class Run:
     def summed(self, node: Node, value: Named) -> Named:
         """An operand of a sum, with 0 for the elements of workgroups that do not come to it, where each adds its part
         (`partial_sums`)."""
-        dim = self.parts.sums.get(node.id)
-        flags = [a for a in self.active if dim in a.dims]
-        if dim is None or not flags:
+        dims = self.parts.sums.get(node.id, ())
+        flags = [a for a in self.active if not set(a.dims).isdisjoint(dims)]
+        if not flags:
             return value
         there = self.all_of(*flags)
         dims = self.union(value, there)

@@ -1,5 +1,5 @@
-"""Bytes and the numbers that they are made of: text that is checked and classified, runs, copies from before, numbers of
-any length, fields of remainders, tables by hash."""
+"""Bytes and the numbers that they are made of: text that is checked and classified, runs, copies of what came before,
+numbers of any length, fields of remainders, tables by hash."""
 
 from __future__ import annotations
 
