@@ -15,7 +15,6 @@ from typing import Any
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.options import option
-from wavedsl.ir.symbols import names
 
 _OWN = ("softmax", "flip", "cumprod", "prod")
 """Functions of the language that are made of others."""
@@ -98,18 +97,6 @@ def for_attribute(name: str, dims: Sequence[Any]) -> str:
 def for_method(name: str) -> str:
     """Help for a method that values do not have."""
     return _ELSEWHERE.get(name, "it has dims and dtype, Python's operators, and the functions of wavedsl")
-
-
-def for_element(name: str, dims: Sequence[Any], place: Any = None, own: Sequence[Any] = ()) -> str:
-    """Help where an array was indexed by a value that has dimensions. `place`: the dimension whose own index it is,
-    if that is all that it is; `own`: the array's dimensions."""
-    if place is not None and list(own) == [place]:
-        return f"wd.read({name}) has the elements at wd.index({place}), and wd.write(value, {name}) stores there"
-    listed = f"({names(dims)}{',' * (len(dims) == 1)})"
-    along = own[0] if own else "N"
-    return (
-        f"gather with wd.read({name}, mapping=wd.IndexMapping({listed}, {{{along}: i}})), scatter with wd.write and one"
-    )
 
 
 def for_whole_number(loc: Loc | None) -> str:
@@ -231,7 +218,7 @@ _ELSEWHERE = {
     "newaxis": "nothing: dimensions have names, and operators broadcast by them",
     "swapaxes": "nothing: dimensions have names, and mma and write go by them",
     "stack": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
-    "pad": "nothing: what lies beyond an end is absent", "roll": "wd.shuffle(x, (wd.index(N) + 1) % N, dim=N)",
+    "pad": "nothing: what lies beyond an end is absent", "roll": "wd.shuffle(x, (wd.index(N) - 1) % N, dim=N)",
     "take": "wd.shuffle(x, index, dim=N); of an array, wd.read(a, mapping=wd.IndexMapping((T, D), {V: ids}))",
     "embedding": "wd.read(table, mapping=wd.IndexMapping((T, D), {V: ids}))",
     "repeat": "wd.repeat_interleave(x, K)", "linspace": "wd.index(N) of a cast times the step",

@@ -24,10 +24,12 @@ def kernel(
 
 # (name, body of the kernel, start of the message, what is underlined, part of the hint)
 CASES = [
-    ("own-index", "wd.write(v[wd.index(N)] * 2, v)", "v[…]: the subscript has dimensions N", "v[wd.index(N)]",
-     "wd.read(v) has the elements at wd.index(N)"),
-    ("shifted-index", "wd.write(wd.read(v[wd.index(N) + 1]), v)", "v[…]: the subscript has dimensions N",
-     "v[wd.index(N) + 1]", "wd.read(v, mapping=wd.IndexMapping((N,), {N: i}))"),
+    ("own-index", "wd.write(v[wd.index(N)] * 2, v)", "v[…] is a part of an array argument ([N] f32), not a value",
+     "v[wd.index(N)] * 2", "wd.read(v[…])"),
+    ("ends-for-each-element", "wd.write(wd.read(v[wd.index(N) : wd.index(N) + N]), v)",
+     "v[…]: the end of a slice has dimensions N", "v[wd.index(N) : wd.index(N) + N]", "wd.read(v[…, index, …])"),
+    ("rolled-as-numpy-does", "wd.write(wd.roll(wd.read(v), 1), v)", "module 'wavedsl' has no attribute 'roll'",
+     "wd.roll", "wd.shuffle(x, (wd.index(N) - 1) % N, dim=N)"),
     ("assigned-part", "v[:] = wd.read(v) * 2", "v[…] = … assigns to an array argument ([N] f32)", "v[:]",
      "wd.write(value, v) stores"),
     ("assigned-array", "v = wd.sum(wd.read(c), dim=M)\n    wd.write(wd.read(c), c)",
