@@ -140,6 +140,9 @@ def _write(run: Run, node: Node) -> None:
         _write_where(run, memory, argument, value, run.everywhere())
         return
     if mapping is None:
+        sizes = zip(value.dims, value.array.shape)
+        alone = tuple(0 if d not in argument.dims and n == 1 else slice(None) for d, n in sizes)
+        value = Named(tuple(d for d, place in zip(value.dims, alone) if place != 0), value.array[alone])
         stray = [d for d in value.dims if d not in argument.dims]
         if stray:
             raise ConstraintError(
