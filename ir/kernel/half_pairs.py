@@ -38,7 +38,8 @@ def packed_pair(b: Values, values: Sequence[Value], dtype: DType) -> Value | Non
     if b.target.pairs and all(v.const is not None for v in values):
         return _constant(b, values, dtype)
     found = _widened(b, values, dtype)
-    return found if found is not None else _computed(b, values, dtype)
+    found = found if found is not None else _computed(b, values, dtype)
+    return found if found is not None else _selected(b, values, dtype)
 
 
 def _widened(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
@@ -166,6 +167,26 @@ def _computed(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
     best = min(found, key=lambda words: sum(isinstance(w, tuple) for w in words))
     made = tuple(b.permute_bytes(*w) if isinstance(w, tuple) else w for w in best)
     return b._pure("pair", made, B32, {"operation": first.name, "dtype": dtype})
+
+
+def _selected(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
+    """Two choices between elements of the same words, or constants, by a condition each: bits of one word or the other.
+    What is made of the conditions is the same for all words that they choose from."""
+    ops = [v.op for v in values if v.op is not None and v.op.name == "select"]
+    if len(ops) != len(values):
+        return None
+    conditions, *sides = zip(*(op.args for op in ops))
+    first, second = (_word(b, pair, dtype) for pair in sides)
+    if not isinstance(first, Value) or not isinstance(second, Value):
+        return None
+    if conditions[0] is conditions[1]:
+        return b.select(conditions[0], first, second)
+    halves = [b.select(c, b.const(0xFFFF << 16 * i, B32), b.const(0, B32)) for i, c in enumerate(conditions)]
+    low, high, x, y = (b.bitcast(word, I32) for word in (*halves, first, second))
+    mask = b.or_(low, high)
+    if second.const == 0:
+        return b.bitcast(b.and_(x, mask), B32)
+    return b.bitcast(b.xor(b.and_(b.xor(x, y), mask), y), B32)
 
 
 def _word(b: Values, pair: Sequence[Value], dtype: DType) -> Picked | None:
