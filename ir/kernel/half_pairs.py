@@ -36,10 +36,9 @@ def packed_pair(b: Values, values: Sequence[Value], dtype: DType) -> Value | Non
     if b.target is None or dtype.name not in HALVES:
         return None
     if b.target.pairs and all(v.const is not None for v in values):
-        return _constant(b, values, dtype)
+        return constant_word(b, values, dtype)
     found = _widened(b, values, dtype)
-    found = found if found is not None else _computed(b, values, dtype)
-    return found if found is not None else _selected(b, values, dtype)
+    return found if found is not None else _computed(b, values, dtype)
 
 
 def _widened(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
@@ -169,30 +168,10 @@ def _computed(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
     return b._pure("pair", made, B32, {"operation": first.name, "dtype": dtype})
 
 
-def _selected(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
-    """Two choices between elements of the same words, or constants, by a condition each: bits of one word or the other.
-    What is made of the conditions is the same for all words that they choose from."""
-    ops = [v.op for v in values if v.op is not None and v.op.name == "select"]
-    if len(ops) != len(values):
-        return None
-    conditions, *sides = zip(*(op.args for op in ops))
-    first, second = (_word(b, pair, dtype) for pair in sides)
-    if not isinstance(first, Value) or not isinstance(second, Value):
-        return None
-    if conditions[0] is conditions[1]:
-        return b.select(conditions[0], first, second)
-    halves = [b.select(c, b.const(0xFFFF << 16 * i, B32), b.const(0, B32)) for i, c in enumerate(conditions)]
-    low, high, x, y = (b.bitcast(word, I32) for word in (*halves, first, second))
-    mask = b.or_(low, high)
-    if second.const == 0:
-        return b.bitcast(b.and_(x, mask), B32)
-    return b.bitcast(b.xor(b.and_(b.xor(x, y), mask), y), B32)
-
-
 def _word(b: Values, pair: Sequence[Value], dtype: DType) -> Picked | None:
     """A word of two numbers that were both unpacked or are constant; None where they were not."""
     if all(v.const is not None for v in pair):
-        return _constant(b, pair, dtype)
+        return constant_word(b, pair, dtype)
     places: list[tuple[Value, int]] = []
     for v in pair:
         if v.op is None or v.op.name != "unpack" or v.op.attrs["dtype"] is not dtype:
@@ -206,7 +185,7 @@ def _word(b: Values, pair: Sequence[Value], dtype: DType) -> Picked | None:
     return high, low, selector
 
 
-def _constant(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
+def constant_word(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
     """A word of two constants, where both are numbers of `dtype`."""
     wide = np.array([v.const for v in pair], np.float64)
     with np.errstate(over="ignore"):
@@ -215,4 +194,4 @@ def _constant(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
     return b.const(int(held.view(np.uint32)[0]), B32) if same else None
 
 
-__all__ = ["loaded", "packed_bytes", "packed_pair"]
+__all__ = ["constant_word", "loaded", "packed_bytes", "packed_pair"]

@@ -17,6 +17,7 @@ from dataclasses import field
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.build_core import PINNED
+from wavedsl.ir.kernel.choose_halves import choose_halves
 from wavedsl.ir.kernel.dead_stores import COPIES, overlap, remove_dead_stores
 from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.into_branches import sink_into_branches
@@ -230,6 +231,9 @@ STRENGTH_REDUCE = Pass(
 )
 
 
+CHOOSE_HALVES = Pass(
+    "choose_halves", choose_halves, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
+)
 PAIR_FLOATS = Pass(
     "pair_floats", pair_floats, gives=frozenset({"no-dead-code"}), breaks=frozenset({"strength-reduced"})
 )
