@@ -71,7 +71,7 @@ def for_function(loc: Loc | None) -> str:
     """Help where a function of NumPy's, math's or another library's got a value: its name here."""
     _, part = _span(loc)
     if part.endswith("]") and "[" in part:
-        return "pass the array as an argument and read it: wd.read(a, mapping=wd.IndexMapping(…)) gathers"
+        return "pass the array as an argument and read it: wd.read(a[index]) gathers"
     name = re.search(r"(?<![.\w])(?:np|numpy|math|torch|cp|jnp|F)\.(\w+)\(", part)
     if name and name[1] in ROWS and ROWS[name[1]].public:
         return f"wd.{ROWS[name[1]].signature}"
@@ -292,9 +292,9 @@ def for_index(loc: Loc | None, dims: Sequence[Any]) -> str:
     if key and re.search(r"(^|,)\s*-?\w+\s*(,|$)", key[1]):
         return (
             f"wd.extract(x, {{{last}: 3}}) is one element along {last}, wd.shuffle(x, index, dim={last}) those of an "
-            "index; other elements of an array: wd.read(a, mapping=wd.IndexMapping(…))"
+            "index; other elements of an array: wd.read(a[index, :])"
         )
-    return "read other elements with wd.read(mem, mapping=wd.IndexMapping(…))"
+    return "index the array, not what is read of it: wd.read(a[…])"
 
 
 def for_exception(text: str, frame: FrameType | None, loc: Loc | None = None) -> str:

@@ -220,7 +220,7 @@ class Array:
         raise TraceError(
             f"{a.name}[…] = … assigns to an array argument ([{names(a.dims)}] {a.dtype})", here(),
             hint=f"wd.write(value, {a.name}) stores; wd.write(value, {a.name}[2:, :]) into a part, "
-            "mapping=wd.IndexMapping(…) at other places",
+            f"wd.write(value, {a.name}[index]) at the places of a traced index",
         )  # fmt: skip
 
     def __getitem__(self, key: Any) -> Any:

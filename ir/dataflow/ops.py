@@ -209,7 +209,10 @@ def _read(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 def _check_indices(indices: Types, mapping: Mapping, op: str) -> None:
     for t in indices:
         if not t.dtype.is_int or t.dtype.bits < 8:
-            raise TraceError(f"{op}: an index of an IndexMapping has dtype {t.dtype}", hint="use i32 (or i64) indices")
+            hint = "wd.cast(index, wd.i32)"
+            if t.dtype is dt.i1:
+                hint = "a mask chooses among what is read, wd.where(mask, x, 0); at index -1 nothing is read or written"
+            raise TraceError(f"{op}: an index has dtype {t.dtype}", hint=hint)
         extra = [d for d in t.dims if d not in mapping.dims]
         if extra:
             raise TraceError(

@@ -111,8 +111,9 @@ class Run:
         if found is None:
             value = evaluate_expr(dim, self.symbols)
             if not isinstance(value, int):
+                what = "has no value" if getattr(value, "free_symbols", value) else f"is {value}"
                 raise ConstraintError(
-                    f"{self.graph.name}: {dim} " + (f"is {value}" if value.is_number else "has no value"),
+                    f"{self.graph.name}: {dim} {what}",
                     hint=f"bind {dim} to a whole number: subs={{…}} or arrays",
                 )
             found = self._full[dim] = value
