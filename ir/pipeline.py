@@ -25,6 +25,7 @@
     split     trips on which masks hold for every lane get a loop without masks                  kernel/split_loops.py
     unroll    ring slots become immediates                                   schedule/unroll_rule.py, kernel/unroll.py
     stores    copies to shared memory that nobody reads                                          kernel/dead_stores.py
+    choose    halves that are chosen by conditions are bits of words                       kernel/choose_halves.py
     pair      f32 arithmetic on neighbouring registers                                           kernel/pair_floats.py
     reduce    linear addresses become carried sums                                           kernel/strength_reduce.py
     branch    what one branch alone reads is computed there                                    kernel/into_branches.py
@@ -64,6 +65,7 @@ from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.passes import (
+    CHOOSE_HALVES,
     DEAD_CODE,
     DEAD_STORES,
     INTO_BRANCHES,
@@ -113,8 +115,8 @@ def build_kernel(
     trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
-        DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES,
-        ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
+        DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE,
+        INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

@@ -21,7 +21,7 @@ from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, is_whole, names, normalise
 from wavedsl.tracer.builder import Builder
 from wavedsl.tracer.mapping import IndexMapping
-from wavedsl.tracer.operands import NUMBERS, describe
+from wavedsl.tracer.operands import NUMBERS, describe, python_number
 from wavedsl.tracer.order import ATOMIC, READ, WRITE
 from wavedsl.tracer.proxy import Array, Value
 from wavedsl.tracer.view import View, window
@@ -156,6 +156,57 @@ def _never_by_zero(c: Any, moving: set[Any], argument: Argument, d: Any, op: str
             )
 
 
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (*NUMBERS, sympy.Expr))
+
+
+def _repeated(b: Builder, x: Any, argument: Argument, mapping: ResolvedMapping | None, op: str) -> Node:
+    """A number, or an extent, for each of the elements that an access has."""
+    dims = tuple(d for d in (argument.dims if mapping is None else mapping.dims) if d not in b.index_dims)
+    dtype = dt.i1 if argument.name in b.flags else argument.dtype
+    if not dims or any(d.is_number for d in dims):
+        return b.number(x, dtype, op, here())
+    if isinstance(x, NUMBERS):
+        loc = here()
+        return b.emit("fill", (), {"dims": dims, "dtype": dtype, "value": python_number(x, dtype, op, loc)}, loc)
+    return b.emit("broadcast", (b.number(x, dtype, op, here()),), {"dims": dims})
+
+
+def _by_those_left(
+    b: Builder, mapping: ResolvedMapping | None, inputs: list[Node], argument: Argument, op: str
+) -> tuple[ResolvedMapping | None, list[Node]]:
+    """The mapping of a write in a loop that each element leaves by itself: who has left it has an index outside of the
+    array. That takes the place of a traced index, else of an element's own or of a number."""
+    if b.live is None:
+        return mapping, inputs
+    dims, coords = (argument.dims, argument.dims) if mapping is None else (mapping.dims, mapping.coords)
+    missing = [d for d in b.live.dims if d not in dims]
+    traced = [i for i, c in enumerate(coords) if isinstance(c, int)]
+    own = [i for i, c in enumerate(coords) if (c in dims and c not in b.index_dims) or getattr(c, "is_Integer", False)]
+    if missing or not (traced or own):
+        what = f"has no {names(missing)}" if missing else "has no index that is a value"
+        raise TraceError(
+            f"while_loop: each element of [{names(b.live.dims)}] has a condition of its own, and what {op} stores "
+            f"{what}",
+            here(),
+            hint="carry the value and write it behind the loop, or reduce the condition with wd.any"
+            if missing
+            else f"give it one: {{{argument.dims[0]}: wd.index({names(b.live.dims[:1])}) + …}}",
+        )
+    axis = (traced or own)[0]
+    place = coords[axis]
+    if traced:
+        index = inputs[place]
+    else:
+        index = b.number(place, dt.i32, op, here()) if place.is_Integer else b.emit("index", (), {"dim": place})
+    if not index.dtype.is_signed:
+        index = b.emit("cast", (index,), {"dtype": dt.i64 if index.dtype.bits > 16 else dt.i32})
+    kept = b.emit("where", (b.live, index, b.number(-1, index.dtype, op, here())), {})
+    if not traced:
+        return ResolvedMapping(dims, (*coords[:axis], len(inputs), *coords[axis + 1 :])), [*inputs, kept]
+    return ResolvedMapping(dims, coords), [kept if i == place else n for i, n in enumerate(inputs)]
+
+
 def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> Value:
     argument = _argument(b, mem, "read")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "read"), argument, "read")
@@ -167,8 +218,11 @@ def read(b: Builder, mem: Any, mapping: Any, elements_per_thread: Any, cache: An
 
 def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: Any, cache: Any = None) -> None:
     argument = _argument(b, mem, "write", value)
-    node = b.node_of(value, "write")
+    node = None if _is_number(value) else b.node_of(value, "write")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "write"), argument, "write")
+    if node is None:
+        node = _repeated(b, value, argument, resolved, "write")
+    resolved, indices = _by_those_left(b, resolved, indices, argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
     b.accesses(WRITE, argument, resolved, indices)
     if argument.name in b.flags:
@@ -184,10 +238,10 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
 
 def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
     argument = _argument(b, mem, op, values[-1])
-    nodes = [
-        b.node_of(v, op) if not isinstance(v, NUMBERS) else b.number(v, argument.dtype, op, here()) for v in values
-    ]
+    given = [None if _is_number(v) else b.node_of(v, op) for v in values]
     resolved, indices = _mapped(b, _windowed(mem, mapping, op), argument, op)
+    nodes = [n or _repeated(b, v, argument, resolved, op) for v, n in zip(values, given)]
+    resolved, indices = _by_those_left(b, resolved, indices, argument, op)
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
     b.accesses(ATOMIC, argument, resolved, indices)
     return b.value(b.emit(op, [*nodes, *indices], attrs))

@@ -15,7 +15,6 @@ from typing import Any
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.options import option
-from wavedsl.ir.symbols import names
 
 _OWN = ("softmax", "flip", "cumprod", "prod")
 """Functions of the language that are made of others."""
@@ -72,7 +71,7 @@ def for_function(loc: Loc | None) -> str:
     """Help where a function of NumPy's, math's or another library's got a value: its name here."""
     _, part = _span(loc)
     if part.endswith("]") and "[" in part:
-        return "pass the array as an argument and read it: wd.read(a, mapping=wd.IndexMapping(…)) gathers"
+        return "pass the array as an argument and read it: wd.read(a[index]) gathers"
     name = re.search(r"(?<![.\w])(?:np|numpy|math|torch|cp|jnp|F)\.(\w+)\(", part)
     if name and name[1] in ROWS and ROWS[name[1]].public:
         return f"wd.{ROWS[name[1]].signature}"
@@ -98,18 +97,6 @@ def for_attribute(name: str, dims: Sequence[Any]) -> str:
 def for_method(name: str) -> str:
     """Help for a method that values do not have."""
     return _ELSEWHERE.get(name, "it has dims and dtype, Python's operators, and the functions of wavedsl")
-
-
-def for_element(name: str, dims: Sequence[Any], place: Any = None, own: Sequence[Any] = ()) -> str:
-    """Help where an array was indexed by a value that has dimensions. `place`: the dimension whose own index it is,
-    if that is all that it is; `own`: the array's dimensions."""
-    if place is not None and list(own) == [place]:
-        return f"wd.read({name}) has the elements at wd.index({place}), and wd.write(value, {name}) stores there"
-    listed = f"({names(dims)}{',' * (len(dims) == 1)})"
-    along = own[0] if own else "N"
-    return (
-        f"gather with wd.read({name}, mapping=wd.IndexMapping({listed}, {{{along}: i}})), scatter with wd.write and one"
-    )
 
 
 def for_whole_number(loc: Loc | None) -> str:
@@ -231,7 +218,7 @@ _ELSEWHERE = {
     "newaxis": "nothing: dimensions have names, and operators broadcast by them",
     "swapaxes": "nothing: dimensions have names, and mma and write go by them",
     "stack": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
-    "pad": "nothing: what lies beyond an end is absent", "roll": "wd.shuffle(x, (wd.index(N) + 1) % N, dim=N)",
+    "pad": "nothing: what lies beyond an end is absent", "roll": "wd.shuffle(x, (wd.index(N) - 1) % N, dim=N)",
     "take": "wd.shuffle(x, index, dim=N); of an array, wd.read(a, mapping=wd.IndexMapping((T, D), {V: ids}))",
     "embedding": "wd.read(table, mapping=wd.IndexMapping((T, D), {V: ids}))",
     "repeat": "wd.repeat_interleave(x, K)", "linspace": "wd.index(N) of a cast times the step",
@@ -305,9 +292,9 @@ def for_index(loc: Loc | None, dims: Sequence[Any]) -> str:
     if key and re.search(r"(^|,)\s*-?\w+\s*(,|$)", key[1]):
         return (
             f"wd.extract(x, {{{last}: 3}}) is one element along {last}, wd.shuffle(x, index, dim={last}) those of an "
-            "index; other elements of an array: wd.read(a, mapping=wd.IndexMapping(…))"
+            "index; other elements of an array: wd.read(a[index, :])"
         )
-    return "read other elements with wd.read(mem, mapping=wd.IndexMapping(…))"
+    return "index the array, not what is read of it: wd.read(a[…])"
 
 
 def for_exception(text: str, frame: FrameType | None, loc: Loc | None = None) -> str:

@@ -65,6 +65,8 @@ def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
     flag = b.node_of(condition, "cond", loc)
     first = Region(loc=loc)
     found = _branch(b, "cond", then, (), first, loc)
+    if otherwise is None and all(n.op.startswith("atomic_") for n in found):
+        found = []  # `lambda: wd.atomic_add(…)`: what was there before is nobody's
     if found and otherwise is None:
         raise TraceError(
             "cond: the function returns a value, but there is no other branch", loc,
@@ -120,6 +122,8 @@ def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
     carried = b.carries(outer, types, spots)
     inner = Region(loc=loc)
     arguments = flags(b, b.carries(inner, types, spots), meant, loc, inner)
+    around = b.live
+    own = _still_in(b, inner, arguments[-1].node, loc) if each else None
     found = _branch(b, "while_loop", body, arguments[:count], inner, loc)
     if not _alike(found, [n.type for n in meant[:count]]):
         have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (found, meant[:count]))
@@ -127,11 +131,12 @@ def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
             f"while_loop: carries {want}, but the function returns {have}", loc,
             hint="return one value per entry of init_args, of the same type",
         )  # fmt: skip
-    if each:
+    if own is not None:
+        after = _elements_that_go_on(b, inner, own, arguments, found, ask, loc)
         _check_effects(inner, loc)
-        after = _elements_that_go_on(b, inner, arguments, found, ask, loc)
     else:
         after = (*found, ask(found, inner))
+    b.live = around
     inner.yields = (*words(b, after[:-1], loc, inner), after[-1])
     b.regions.append(outer)
     try:
@@ -143,14 +148,25 @@ def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
     return results[0] if count == 1 else results[:count]
 
 
+def _still_in(b: Builder, region: Region, flag: Node, loc: Loc | None) -> Node:
+    """Who goes through this trip of a loop that each element leaves by itself. Until `b.live` is set back, only they,
+    of those who are still in loops around, write."""
+    b.regions.append(region)
+    try:
+        live = b.emit("cast", (flag,), {"dtype": dt.i1}, loc)
+        b.live = live if b.live is None else b.emit("bitand", (b.live, live), {}, loc)
+    finally:
+        b.regions.pop()
+    return live
+
+
 def _elements_that_go_on(
-    b: Builder, region: Region, arguments: Sequence[Value], found: Sequence[Node], ask: Any, loc: Loc | None
+    b: Builder, region: Region, live: Node, arguments: Sequence[Value], found: Sequence[Node], ask: Any, loc: Loc | None
 ) -> tuple[Node, ...]:
     """What a trip yields where each element has a condition of its own: what the body found for those that go on and
     what was there for the others, who goes on after this trip, and whether anybody does."""
     b.regions.append(region)
     try:
-        live = b.emit("cast", (arguments[-1].node,), {"dtype": dt.i1}, loc)
         kept = [b.emit("where", (live, new, old.node), {}, loc) for new, old in zip(found, arguments)]
     finally:
         b.regions.pop()
@@ -184,14 +200,14 @@ def _check_elements(condition: Node, inits: Sequence[Node], loc: Loc | None) -> 
 
 
 def _check_effects(region: Region, loc: Loc | None) -> None:
-    """A body that runs on for some elements changes nothing but what it carries."""
+    """A body that runs on for some elements writes what `access` lets the others skip, and shows nothing."""
     for n in region.nodes:
         if n.op in REGIONS:
             _check_effects(n.attrs["body"], loc)
-        elif ROWS[n.op].effect:
+        elif ROWS[n.op].effect and "memory" not in n.attrs and n.op != "fence":
             raise TraceError(
                 f"while_loop: {n.op} in a loop in which each element has a condition of its own", n.loc,
-                hint="carry the value and write it behind the loop, or reduce the condition with wd.any",
+                hint="carry the value out of the loop, or reduce the condition with wd.any",
             )  # fmt: skip
 
 

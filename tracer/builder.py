@@ -73,6 +73,8 @@ class Builder:
         """`reduce` or `scan` whose function is being traced."""
         self.again: dict[int, Node] = {}
         """What that function uses from outside of it → the same, made inside."""
+        self.live: Node | None = None
+        """Who is still in a loop that each element leaves by itself, while its body is traced: others write nothing."""
 
     # --- the Scope that type rules see
 

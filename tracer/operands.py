@@ -78,7 +78,7 @@ def python_number(x: Any, dtype: DType, op: str, loc: Loc | None) -> bool | int 
         if isinstance(x, float):
             if not x.is_integer() or op != "Register":
                 whole = f"write {int(x)}" if x.is_integer() else ""
-                cast = "" if op.startswith("iterate") else "cast the value: wd.cast(x, wd.f32)"
+                cast = "" if op.startswith(("iterate", "write", "atomic")) else "cast the value: wd.cast(x, wd.f32)"
                 raise TraceError(
                     f"{op}: the number {x} with {dtype} values",
                     loc,

@@ -208,10 +208,11 @@ class Array:
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         a = self.argument
+        name, what = (a.name, "an") if type(self) is Array else (f"{a.name}[…]", "a part of an")
         raise TraceError(
-            f"{a.name} is an array argument ([{names(a.dims)}] {a.dtype}), not a value",
+            f"{name} is {what} array argument ([{names(a.dims)}] {a.dtype}), not a value",
             here(),
-            hint=f"read it first: wd.read({a.name}); store with wd.write(value, {a.name})",
+            hint=f"read it first: wd.read({name}); store with wd.write(value, {name})",
         )
 
     def __setitem__(self, key: Any, item: Any) -> NoReturn:
@@ -219,7 +220,7 @@ class Array:
         raise TraceError(
             f"{a.name}[…] = … assigns to an array argument ([{names(a.dims)}] {a.dtype})", here(),
             hint=f"wd.write(value, {a.name}) stores; wd.write(value, {a.name}[2:, :]) into a part, "
-            "mapping=wd.IndexMapping(…) at other places",
+            f"wd.write(value, {a.name}[index]) at the places of a traced index",
         )  # fmt: skip
 
     def __getitem__(self, key: Any) -> Any:

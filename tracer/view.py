@@ -2,7 +2,8 @@
 
 In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at
 or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`, where `s` may be a traced number),
-the value has that dimension.
+the value has that dimension. A traced index with dimensions gathers (`table[ids, :]`) and scatters: the value has its
+dimensions in the place of the array's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
 from wavedsl.ir.symbols import is_dim, names, normalise, scale_of
-from wavedsl.tracer import advice
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 class View(Array):
     """A part of an array argument: per dimension the whole, a (start, stop), every step-th element as (first, None,
-    step), or one coordinate."""
+    step), one coordinate, or a value of coordinates."""
 
     __slots__ = ("places",)
 
@@ -106,11 +106,12 @@ def _divides(d: Any, step: int) -> bool:
 
 
 def _coordinate(array: Array, dim: Any, x: Any) -> Any:
-    """One place along a dimension. Symbols of index dimensions are the workgroup's own indices there, `a[H, 3, :]`;
-    others are extents, as everywhere but in a mapping, and what is counted from the end begins at the extent."""
+    """One place along a dimension; of a value with dimensions, such as ids of rows, one for each element. Symbols of
+    index dimensions are the workgroup's own indices there, `a[H, 3, :]`; others are extents, as everywhere but in a
+    mapping, and what is counted from the end begins at the extent."""
+    if isinstance(x, Value):
+        return x
     place = _bound(array, dim, x)
-    if isinstance(place, Value):
-        return place
     b = array.builder
     from_end = not isinstance(x, sympy.Expr) and not place.is_number
     extents = {s for a in b.graph.arguments for d in a.dims for s in d.free_symbols}.difference(b.index_dims)
@@ -130,11 +131,8 @@ def _bound(array: Array, dim: Any, x: Any) -> Any:
     if isinstance(x, Value):
         if x.dims:
             raise TraceError(
-                f"{array.argument.name}[…]: the subscript has dimensions {names(x.dims)}", here(),
-                hint=advice.for_element(
-                    array.argument.name, x.dims, x.node.attrs["dim"] if x.node.op == "index" else None,
-                    array.argument.dims,
-                ),
+                f"{array.argument.name}[…]: the end of a slice has dimensions {names(x.dims)}", here(),
+                hint=f"an index for each element: wd.read({array.argument.name}[…, index, …]), and wd.write into it",
             )  # fmt: skip
         return x
     if hasattr(x, "__index__") and not isinstance(x, (bool, sympy.Expr)):
@@ -197,6 +195,7 @@ def window(view: View, op: str) -> IndexMapping:
             continue
         if not isinstance(place, tuple):
             indices[d] = place
+            dims += place.dims if isinstance(place, Value) else ()
             continue
         start, stop, step = (*place, 1)[:3]
         if step != 1:
@@ -234,4 +233,4 @@ def window(view: View, op: str) -> IndexMapping:
         count = stop - start if isinstance(start, Value) or isinstance(stop, Value) else length
         outside = builder.number(-1, dt.i32, op, here())
         indices[d] = builder.results(builder.emit("where", [(index < count).node, shifted.node, outside], {}))
-    return IndexMapping(tuple(dims), indices)
+    return IndexMapping(tuple(dict.fromkeys(dims)), indices)

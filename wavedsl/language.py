@@ -119,8 +119,8 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], init_arg
 
     `init_args` are the values before the first trip and the result where there is none; `body` returns their
     successors. By a condition without dimensions the whole workgroup goes on or stops. By one with dimensions, which
-    all carried values must have, each element keeps its value from when its condition first failed; such a body writes
-    nothing.
+    all carried values must have, each element keeps its value from when its condition first failed, and writes nothing
+    from then on; what such a body writes has those dimensions.
 
         root = wd.while_loop(lambda r: abs(r * r - x) > 1e-3 * x, lambda r: (r + x / r) / 2, [x])
     """

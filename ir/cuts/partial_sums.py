@@ -35,11 +35,11 @@ EXTREMES = {"atomic_max": "max", "atomic_min": "min"}
 
 @dataclass(frozen=True)
 class Parts:
-    """`atomics`: an atomic's number → the shared dimension that it adds parts of sums along. `sums`: numbers of the
-    products and sums of which it takes parts → the same dimension."""
+    """`atomics`: an atomic's number → the shared dimensions that it adds parts of sums along. `sums`: numbers of the
+    products and sums of which it takes parts → the same dimensions; of a sum of such a sum → none."""
 
-    atomics: Mapping[int, Any]
-    sums: Mapping[int, Any]
+    atomics: Mapping[int, tuple[Any, ...]]
+    sums: Mapping[int, tuple[Any, ...]]
 
 
 NONE = Parts({}, {})
@@ -55,22 +55,23 @@ def parts_of(graph: Graph) -> Parts:
     uses: dict[int, int] = {}
     for x in (*(x for n in nodes for x in n.inputs), *(y for r in graph.regions() for y in r.yields)):
         uses[x.id] = uses.get(x.id, 0) + 1
-    atomics: dict[int, Any] = {}
-    sums: dict[int, Any] = {}
+    atomics: dict[int, tuple[Any, ...]] = {}
+    sums: dict[int, tuple[Any, ...]] = {}
     for region in graph.regions():
-        walk = _Walk(graph, {n.id for n in region.nodes}, uses, shared)
+        products = {n.id for n in region.nodes if n.op in PRODUCTS}
+        walk = _Walk(graph, {n.id for n in region.nodes}, products, uses, shared)
         for n in region.nodes:
             if n not in found or n.id in uses:
                 continue
             own = walk.extreme(n.inputs[0], EXTREMES[n.op]) if n.op in EXTREMES else walk.sums(n.inputs[0])
-            if own and not walk.varies(n.inputs[1:], _dim(own)) and not _moves(n, _dim(own)):
-                atomics[n.id] = _dim(own)
+            if own and not walk.varies(n.inputs[1:], _dims(own)) and not _moves(n, _dims(own)):
+                atomics[n.id] = _dims(own)
                 sums.update(own)
     return Parts(atomics, sums)
 
 
 def mark_parts(graph: Graph) -> Graph:
-    """`graph` with those sums marked `partial` and those atomics as `joined` along their dimension; itself where there
+    """`graph` with those sums marked `partial` and those atomics as `joined` along their dimensions; itself where there
     is none."""
     parts = parts_of(graph)
     if not parts.atomics:
@@ -80,41 +81,43 @@ def mark_parts(graph: Graph) -> Graph:
         if n.id in parts.sums:
             return copy.same(n, attrs={**n.attrs, "partial": True})
         if n.id in parts.atomics:
-            return copy.same(n, attrs={**n.attrs, "joined": (dim_name(parts.atomics[n.id]),)})
+            return copy.same(n, attrs={**n.attrs, "joined": tuple(map(dim_name, parts.atomics[n.id]))})
         return copy.same(n)
 
     return copied(graph, marked)
 
 
-def _moves(n: Node, dim: Any) -> bool:
-    """Whether the place that an atomic adds to moves along a dimension."""
+def _moves(n: Node, dims: tuple[Any, ...]) -> bool:
+    """Whether the place that an atomic adds to moves along some dimension."""
     mapping = n.attrs.get("mapping")
-    return mapping is not None and any(c.has(dim) for c in mapping.coords if not isinstance(c, int))
+    return mapping is not None and any(c.has(*dims) for c in mapping.coords if not isinstance(c, int))
 
 
 @dataclass(frozen=True)
 class _Walk:
     """From what an atomic adds up to the sums that it is linear in. `nodes`: numbers of the nodes of the atomic's own
-    region; `uses`: readers by number; `shared`: dimensions that workgroups are spread over."""
+    region, of which `products` are matrix products; `uses`: readers by number; `shared`: dimensions that workgroups
+    are spread over."""
 
     graph: Graph
     nodes: Collection[int]
+    products: Collection[int]
     uses: Mapping[int, int]
     shared: Collection[Any]
 
-    def varies(self, values: tuple[Node, ...], dim: Any) -> bool:
-        """Whether one of these values may differ between workgroups along `dim`."""
-        return dim_name(dim) in varying_dims(self.graph, values)
+    def varies(self, values: tuple[Node, ...], dims: tuple[Any, ...]) -> bool:
+        """Whether one of these values may differ between workgroups along some dimension."""
+        return not varying_dims(self.graph, values).isdisjoint(map(dim_name, dims))
 
-    def sums(self, x: Node) -> dict[int, Any] | None:
-        """The sums that `x` is linear in, all along one shared dimension: number → dimension. None where it is not, or
+    def sums(self, x: Node) -> dict[int, tuple[Any, ...]] | None:
+        """The sums that `x` is linear in, all along the same shared dimensions, as in `Parts`. None where it is not, or
         where something else is in it as well."""
         if self.uses.get(x.id) != 1 or x.id not in self.nodes:
             return None
         if x.op in PRODUCTS:
             return self._product(x)
         if x.op == "sum":
-            return {x.id: x.attrs["dim"]} if x.attrs["dim"] in self.shared else None
+            return self._sum(x)
         if x.op in ("neg", "permute") or (x.op == "cast" and x.dtype is dt.f64 and x.inputs[0].dtype is dt.f32):
             return self.sums(x.inputs[0])
         if x.op in ("add", "sub"):
@@ -123,36 +126,49 @@ class _Walk:
             for value, factor in (x.inputs, x.inputs[::-1])[: 1 if x.op == "div" else 2]:
                 found = self.sums(value)
                 if found is not None:
-                    return None if self.varies((factor,), _dim(found)) else found
+                    return None if self.varies((factor,), _dims(found)) else found
         return None
 
-    def extreme(self, x: Node, op: str) -> dict[int, Any] | None:
-        """The maximum or minimum along a shared dimension that `x` is, with nothing else in it, as for sums."""
-        while x.op == "permute" and self.uses.get(x.id) == 1 and x.id in self.nodes:
-            x = x.inputs[0]
-        if x.op != op or self.uses.get(x.id) != 1 or x.id not in self.nodes or x.attrs["dim"] not in self.shared:
-            return None
-        return {x.id: x.attrs["dim"]}
+    def _sum(self, x: Node) -> dict[int, tuple[Any, ...]] | None:
+        """A sum along a shared dimension, or of such sums along any."""
+        dim, within = x.attrs["dim"], self.sums(x.inputs[0])
+        if dim not in self.shared:
+            return within
+        if within is None or any(n in self.products for n in within):
+            return {x.id: (dim,)}
+        return {x.id: (), **{n: (*dims, dim) if dims else () for n, dims in within.items()}}
 
-    def _product(self, x: Node) -> dict[int, Any] | None:
+    def extreme(self, x: Node, op: str) -> dict[int, tuple[Any, ...]] | None:
+        """The maxima or minima along shared dimensions that `x` is, with nothing else in them, as for sums."""
+        found: dict[int, tuple[Any, ...]] = {}
+        dims: tuple[Any, ...] = ()
+        while x.op in (op, "permute") and self.uses.get(x.id) == 1 and x.id in self.nodes:
+            if x.op == op and x.attrs["dim"] in self.shared:
+                found[x.id], dims = (), (*dims, x.attrs["dim"])
+            x = x.inputs[0]
+        return {**found, max(found): dims} if found else None
+
+    def _product(self, x: Node) -> dict[int, tuple[Any, ...]] | None:
         first, second = (x.inputs[i] for i in factors(x))
         over = [d for d in first.dims if d in second.dims and d not in x.dims]
         if len(over) != 1 or over[0] not in self.shared:
             return None
-        own, added = {x.id: over[0]}, addend(x)
+        own, added = {x.id: (over[0],)}, addend(x)
         if added is None or (added.op in ("fill", "constant") and added.attrs["value"] == 0):
             return own
         return _together(own, self.sums(added))
 
 
-def _together(one: dict[int, Any] | None, two: dict[int, Any] | None) -> dict[int, Any] | None:
-    """Two values' sums, where both are along the same dimension."""
-    return {**one, **two} if one and two and _dim(one) == _dim(two) else None
+def _together(
+    one: dict[int, tuple[Any, ...]] | None, two: dict[int, tuple[Any, ...]] | None
+) -> dict[int, tuple[Any, ...]] | None:
+    """Two values' sums, where both are along the same dimensions."""
+    return {**one, **two} if one and two and set(_dims(one)) == set(_dims(two)) else None
 
 
-def _dim(sums: Mapping[int, Any]) -> Any:
-    """The dimension of a value's sums."""
-    return next(iter(sums.values()))
+def _dims(sums: Mapping[int, tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The dimensions of a value's sums."""
+    return next(dims for dims in sums.values() if dims)
 
 
 __all__ = ["NONE", "Parts", "mark_parts", "parts_of"]

@@ -209,7 +209,10 @@ def _read(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
 def _check_indices(indices: Types, mapping: Mapping, op: str) -> None:
     for t in indices:
         if not t.dtype.is_int or t.dtype.bits < 8:
-            raise TraceError(f"{op}: an index of an IndexMapping has dtype {t.dtype}", hint="use i32 (or i64) indices")
+            hint = "wd.cast(index, wd.i32)"
+            if t.dtype is dt.i1:
+                hint = "a mask chooses among what is read, wd.where(mask, x, 0); at index -1 nothing is read or written"
+            raise TraceError(f"{op}: an index has dtype {t.dtype}", hint=hint)
         extra = [d for d in t.dims if d not in mapping.dims]
         if extra:
             raise TraceError(
@@ -238,8 +241,9 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
                 what.append(f"has {names(extra)} besides")
             hint = f"reduce over {names(extra)} first" if extra else f"wd.broadcast(x, {names(want)}) repeats it"
             if not t.dims and want == argument.dims:  # a single number
+                literal = any(d.is_number for d in want)
                 zeros = ", ".join("0" for _ in want)
-                hint = f"into one element: wd.{op}(x, {argument.name}[{zeros}]); {hint}"
+                hint = f"into one element: wd.{op}(x, {argument.name}[{zeros}])" + f"; {hint}" * (not literal)
             if extra and all(d.is_number for d in extra):
                 hint = "one element of an array, without its dimension: wd.read(a[0])"
             if extra and not missing and values and op.startswith("atomic"):

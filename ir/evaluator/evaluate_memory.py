@@ -81,8 +81,9 @@ def _carried_out(run: Run, node: Node, active: Named, dims: tuple[Any, ...]) -> 
     """Where an access happens, over its own dimensions. Along those of the condition that it does not have, workgroups
     access the same elements: reads and writes give the same if any of them does, and so do atomics that add the parts
     of a sum; of other atomics, who counts?"""
-    joined = run.parts.atomics.get(node.id)
-    if joined in active.dims:
+    for joined in run.parts.atomics.get(node.id, ()):
+        if joined not in active.dims:
+            continue
         at = active.dims.index(joined)
         active = Named(active.dims[:at] + active.dims[at + 1 :], active.array.any(axis=at))
     stray = tuple(d for d in active.dims if d not in dims)
@@ -139,6 +140,9 @@ def _write(run: Run, node: Node) -> None:
         _write_where(run, memory, argument, value, run.everywhere())
         return
     if mapping is None:
+        sizes = zip(value.dims, value.array.shape)
+        alone = tuple(0 if d not in argument.dims and n == 1 else slice(None) for d, n in sizes)
+        value = Named(tuple(d for d, place in zip(value.dims, alone) if place != 0), value.array[alone])
         stray = [d for d in value.dims if d not in argument.dims]
         if stray:
             raise ConstraintError(

@@ -114,8 +114,10 @@ class Run:
         if found is None:
             value = evaluate_expr(dim, self.symbols)
             if not isinstance(value, int):
+                what = "has no value" if getattr(value, "free_symbols", value) else f"is {value}"
                 raise ConstraintError(
-                    f"{self.graph.name}: {dim} is {value}", hint=f"bind {dim} to a whole number: subs={{…}} or arrays"
+                    f"{self.graph.name}: {dim} {what}",
+                    hint=f"bind {dim} to a whole number: subs={{…}} or arrays",
                 )
             found = self._full[dim] = value
         return found
@@ -206,9 +208,9 @@ class Run:
     def summed(self, node: Node, value: Named) -> Named:
         """An operand of a sum, with 0 for the elements of workgroups that do not come to it, where each adds its part
         (`partial_sums`)."""
-        dim = self.parts.sums.get(node.id)
-        flags = [a for a in self.active if dim in a.dims]
-        if dim is None or not flags:
+        dims = self.parts.sums.get(node.id, ())
+        flags = [a for a in self.active if not set(a.dims).isdisjoint(dims)]
+        if not flags:
             return value
         there = self.all_of(*flags)
         dims = self.union(value, there)

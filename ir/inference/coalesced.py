@@ -11,9 +11,14 @@ from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import is_tile, view_dims
 from wavedsl.ir.layouts.bits import spec, with_bits
-from wavedsl.ir.layouts.layout import Digit, Layout
+from wavedsl.ir.layouts.layout import Digit, Layout, moving_lanes
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import VECTOR_BYTES, Target
+
+MOST_READ = 32
+"""Elements that a lane reads for itself alone where lanes could share them: they are in registers at one time."""
+ELEMENT = 4
+"""What is done for an element, loaded and computed, in moves of a number from lane to lane."""
 
 
 def coalesced_for(
@@ -25,16 +30,18 @@ def coalesced_for(
     The order of dimensions is that of the array which is written or read, and 16 bytes are those of the widest element
     among such arrays. Where no array has all dimensions of the class, both follow the largest tile which is read and
     then repeated along the others. What never meets memory, and a row's label or scale, does not make vectors narrower.
+    A short dimension that is summed up goes to registers instead of lanes where that is cheaper.
     """
     order = list(widest.dims)
     bits = 0
     ids = {n.id for n in nodes}
     limit = VECTOR_BYTES * 8
     repeated = _largest_repeated(nodes, graph, partition)
+    repeats: list[Any] = []
     otherwise = widest.dtype.bits
     if repeated is not None:
-        dims = [d for d in view_dims(graph, repeated) if d in widest.dims]
-        order = [d for d in order if d not in dims] + dims
+        repeats = [d for d in view_dims(graph, repeated) if d in widest.dims]
+        order = [d for d in order if d not in repeats] + repeats
         otherwise = graph.argument(repeated.attrs["memory"]).dtype.bits
         if repeated.attrs.get("elements_per_thread"):
             limit = min(limit, int(repeated.attrs["elements_per_thread"]) * bits)
@@ -49,7 +56,53 @@ def coalesced_for(
             if n.attrs.get("elements_per_thread"):
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
     waves = {d: partition.dims[d].wave for d in order}
-    return coalesced(order, waves, max(bits or otherwise, 8), target, limit, exact=exact)
+    width = max(bits or otherwise, 8)
+    found = coalesced(order, waves, width, target, limit, exact=exact)
+    summed = set() if bits else _summed_alone(nodes, graph)
+    apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, graph, summed)
+    if not summed or not apart:
+        return found
+    inner = [d for d in order if d not in summed]
+    size = prod(waves[d] for d in inner)
+    if not _gathers_along(nodes, graph, set(inner)):
+        limit = min(limit, width << max(0, (size - 1).bit_length() - target.lane_bits))
+    order = [d for d in order if d in summed] + inner
+    other = coalesced(order, waves, width, target, limit, exact=exact)
+    return other if size >= 1 << target.lane_bits and _cheaper(other, found, summed, width) else found
+
+
+def _summed_alone(nodes: list[Node], graph: Graph) -> set[Any]:
+    """The dimensions that reductions of a class's values are along; empty where another operation along a dimension,
+    which may want neighbours in lanes, has one of its values."""
+    ids, found = {n.id for n in nodes}, set()
+    for n in graph.all_nodes():
+        if n.inputs and n.inputs[0].id in ids and "dim" in n.attrs:
+            if ROWS[n.op].index_rule != "project" or isinstance(n.type, tuple):
+                return set()
+            found.add(n.attrs["dim"])
+    return found
+
+
+def _gathers_along(nodes: list[Node], graph: Graph, dims: set[Any]) -> bool:
+    """Whether a gather's neighbours along one of these dimensions are neighbours in memory, as vectors have them."""
+    last = (n.attrs["mapping"].coords[-1] for n in nodes if n.op == "read" and n.attrs.get("mapping") is not None)
+    return any(not isinstance(c, int) and c.has(*dims) for c in last) if dims else False
+
+
+def _cheaper(each: Layout, found: Layout, summed: set[Any], bits: int) -> bool:
+    """Whether lanes had better read and sum up by themselves what is repeated along the other dimensions, as layout
+    `each` has them do, than share it: as many sums are then made between them as `found` has elements along these."""
+    names = [dim_name(d) for d in summed]
+    lanes = moving_lanes(found, names)
+    sums = found
+    for name in names:
+        sums = sums.project(name)
+    moves = sums.elements_per_lane * len(lanes)
+    count = prod(dict(each.extents)[name] for name in names)
+    loads = count * bits // (VECTOR_BYTES * 8)
+    if count > MOST_READ or moving_lanes(each, names) or loads > max(moves / 2, 4):
+        return False
+    return each.elements_per_lane * ELEMENT < 0.8 * (found.elements_per_lane * ELEMENT + moves)
 
 
 def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> Node | None:

@@ -14,7 +14,7 @@ replicas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -48,7 +48,7 @@ from wavedsl.ir.layouts.bits import spec
 from wavedsl.ir.layouts.chain import choose_chains
 from wavedsl.ir.layouts.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.layouts.convert import plan_convert
-from wavedsl.ir.layouts.layout import Layout, make_layout
+from wavedsl.ir.layouts.layout import Layout, make_layout, moving_lanes
 from wavedsl.ir.layouts.value_classes import (
     Classes,
     is_packed_read,
@@ -62,6 +62,9 @@ from wavedsl.ir.layouts.value_classes import (
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import Target
+
+LONG = 32
+"""Elements in a lane from which on a scan is not done by each lane alone."""
 
 
 @dataclass
@@ -165,13 +168,14 @@ def _infer(
 
     stored = {classes.find(x.id) for x, _ in out.made_uses()}
     leaders = led(graph, classes)
+    scanned = {classes.find(n.id) for n in nodes.values() if n.op in ("scan", "cumsum", "cumprod")}
 
     order = list(nodes.values())
     values = [n for n in order if isinstance(n.type, ValueType) and n.op not in (*REGIONS, "carry")]
     for _ in range(len(order)):
         changed = False
         for n in values:
-            changed |= _hand_on(n, chosen, classes, partition)
+            changed |= _hand_on(n, chosen, classes, partition, scanned)
         for n in order if not starts else ():
             changed |= n.op in REGIONS and _starts_alike(n, chosen, classes)
         for c, leader in leaders.items():
@@ -310,9 +314,12 @@ def _packed_along(graph: Graph, x: Node, k: str) -> bool:
     return False
 
 
-def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Partition) -> bool:
+def _hand_on(
+    n: Node, chosen: dict[int, Layout], classes: Classes, partition: Partition, scanned: Collection[int]
+) -> bool:  # fmt: skip
     """Give a node's class, or one that it takes, the layout that follows from what is chosen; whether one did. A
-    reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet."""
+    reduction's result is the projection of what it reduces; broadcast operands are projections of what they meet, but
+    for those in `scanned`, with scans in them, that each lane would have to itself."""
     own = classes.find(n.id)
     rule = ROWS[n.op].index_rule
     reduced = reduction(n)
@@ -348,7 +355,10 @@ def _hand_on(n: Node, chosen: dict[int, Layout], classes: Classes, partition: Pa
             if isinstance(x.type, ValueType) and set(x.dims) < set(n.dims):
                 theirs = classes.find(x.id)
                 if theirs not in chosen:
-                    chosen[theirs] = project_to(chosen[own], map(dim_name, x.dims))
+                    aim = project_to(chosen[own], map(dim_name, x.dims))
+                    if theirs in scanned and aim.elements_per_lane >= LONG and not moving_lanes(aim, aim.dims):
+                        continue
+                    chosen[theirs] = aim
                     changed = True
     return changed
 

@@ -36,7 +36,7 @@ def packed_pair(b: Values, values: Sequence[Value], dtype: DType) -> Value | Non
     if b.target is None or dtype.name not in HALVES:
         return None
     if b.target.pairs and all(v.const is not None for v in values):
-        return _constant(b, values, dtype)
+        return constant_word(b, values, dtype)
     found = _widened(b, values, dtype)
     return found if found is not None else _computed(b, values, dtype)
 
@@ -171,7 +171,7 @@ def _computed(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
 def _word(b: Values, pair: Sequence[Value], dtype: DType) -> Picked | None:
     """A word of two numbers that were both unpacked or are constant; None where they were not."""
     if all(v.const is not None for v in pair):
-        return _constant(b, pair, dtype)
+        return constant_word(b, pair, dtype)
     places: list[tuple[Value, int]] = []
     for v in pair:
         if v.op is None or v.op.name != "unpack" or v.op.attrs["dtype"] is not dtype:
@@ -185,7 +185,7 @@ def _word(b: Values, pair: Sequence[Value], dtype: DType) -> Picked | None:
     return high, low, selector
 
 
-def _constant(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
+def constant_word(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
     """A word of two constants, where both are numbers of `dtype`."""
     wide = np.array([v.const for v in pair], np.float64)
     with np.errstate(over="ignore"):
@@ -194,4 +194,4 @@ def _constant(b: Values, pair: Sequence[Value], dtype: DType) -> Value | None:
     return b.const(int(held.view(np.uint32)[0]), B32) if same else None
 
 
-__all__ = ["loaded", "packed_bytes", "packed_pair"]
+__all__ = ["constant_word", "loaded", "packed_bytes", "packed_pair"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from wavedsl.ir.addresses.access import total
 from wavedsl.ir.dataflow.constraints import TurnConstraint
-from wavedsl.ir.dataflow.graph import PRODUCTS, Node, Region
+from wavedsl.ir.dataflow.graph import PRODUCTS, Node, Region, loop_bounds
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.functions.lower_ops import lower_elementwise
@@ -177,6 +177,8 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
             each = f"wd.{atomic}(wd.{n.op}(x, dim={d}), out{'' if rest else '[0]'}), with nothing "
             each += "but factors on the way" if n.op == "sum" else "on the way"
             hint += f"{each}; for a result per tile, {rows}"
+            if any(n in loop_bounds(u) for u in low.users().get(n.id, ())):
+                hint = f"a loop's bounds of a tile: read what its ends name, for example a[wd.tile_start({d})]"
         elif n.op in PRODUCTS:
             hint += ", or let each workgroup add its part to an array that is 0 before: "
             hint += f"wd.atomic_add(wd.{n.op}(…), out), in 32 bits or more, the product from 0 and with nothing but "

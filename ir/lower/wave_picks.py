@@ -95,7 +95,7 @@ def between_waves(
         wave = total(b, [first, scaled(b, digit, divisor)])
         fixed = sum(at[d] * strides[d] for d in kept)
         where = total(b, [base, scaled(b, wave, share), scaled(b, within, strides[dim]), fixed])
-        safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, b.i32(0))
+        safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, b.i32(home))
         got = b.load_shared(safe, bytes=4 * words, buffer=low.reduced_in)
         held = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)
         number = number_from(b, held, value.element(b, 0))

@@ -83,3 +83,34 @@ def test_every_number_of_four_bits(oracle: Any) -> None:
         np.testing.assert_array_equal(np.signbit(got.astype(np.float32)), np.signbit(want))
     assert ".f32" not in compiled.asm and "mul.rn.bf16x2" in compiled.asm
     hopper.spilled_or_serialised(compiled.asm)
+
+
+@pytest.mark.parametrize("dtype", [wd.f16, wd.bf16], ids=str)
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a"])
+def test_choices_between_neighbours_are_bits_of_words(target: str, dtype: wd.DType) -> None:
+    """By a condition of each or of both, between arrays, 0 and another number: any bits come through, and none of them
+    as a number of its own (16 conversions, and 8 selections and packings of them, in each lane)."""
+
+    @wd.wave([wd.WorkgroupConstraint(R, 1, 1), wd.WorkgroupConstraint(C, BC, 0)], subs={BC: 512})
+    def chosen(
+        x: wd.Memory[R, C, dtype], y: wd.Memory[R, C, dtype], row: wd.Memory[R, wd.i32], a: wd.Memory[R, C, dtype],
+        b: wd.Memory[R, C, dtype], c: wd.Memory[R, C, dtype], d: wd.Memory[R, C, dtype],
+    ):  # fmt: skip
+        left, right, start = wd.read(x), wd.read(y), wd.read(row)
+        inside = wd.index(C) >= start
+        wd.write(wd.where(inside, left, 0.0), a)
+        wd.write(wd.where(inside, left, right), b)
+        wd.write(wd.where(start > 100, left, right), c)
+        wd.write(wd.where(inside, 0.5, right), d)
+
+    shape = (4, 512)
+    x, y, row = codes(shape, dtype, 1), codes(shape, dtype, 2), np.array([0, 77, 200, 511], np.int32)
+    got = [np.zeros(shape, dtype.storage) for _ in range(4)]
+    compiled = chosen.compile(x, y, row, *got, target=target)
+    compiled.emulate(x, y, row, *got)
+    inside, late = np.arange(512) >= row[:, None], np.broadcast_to(row[:, None] > 100, shape)
+    half = dtype.numpy(0.5)
+    for out, where, one, other in zip(got, (inside, inside, late, inside), (x, x, x, half), (dtype.numpy(0), y, y, y)):
+        want = np.where(where, one, other).astype(dtype.storage)
+        np.testing.assert_array_equal(out.view(np.uint16), want.view(np.uint16))
+    assert "cvt.f32" not in compiled.asm and "v_cvt" not in compiled.asm

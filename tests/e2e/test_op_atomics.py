@@ -83,6 +83,30 @@ def test_rows_into_one_row(dtype: wd.DType, target: str, oracle: Callable[[str],
         agree(kernel, [a, whole(n, dtype, 2)], target, oracle if n == 70 else None)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_number_goes_to_every_element(target: str, oracle: Callable[[str], str]) -> None:
+    """Numbers and extents stored and added: by name, through a mapping, into a part, as what is expected."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(
+        x: wd.Memory[M, N, wd.i32], bins: wd.Memory[16, wd.i32], y: wd.Memory[M, N, wd.f32], flags: wd.Memory[N, wd.i1],
+        parts: wd.Memory[M, 2 * N, wd.i32], claimed: wd.Memory[N, wd.i32],
+    ):  # fmt: skip
+        wd.atomic_add(1, bins, mapping=wd.IndexMapping((N,), {16: wd.read(x)}))
+        wd.write(0.5, y)
+        wd.write(True, flags)
+        wd.write(N, parts[:, N:])
+        wd.atomic_cas(0, N, claimed)
+
+    x = np.random.default_rng(0).integers(-1, 17, (3, 100)).astype(np.int32)
+    got = [x, np.zeros(16, np.int32), np.zeros((3, 100), np.float32), np.zeros(100, bool), np.zeros((3, 200), np.int32),
+           np.arange(100, dtype=np.int32) % 2]  # fmt: skip
+    agree(kernel, got, target, oracle)
+    kernel.evaluate(*got)
+    assert (got[1] == [(x == i).sum() for i in range(16)]).all() and (got[2] == 0.5).all() and got[3].all()
+    assert (got[4] == [0] * 100 + [100] * 100).all() and (got[5] == np.where(np.arange(100) % 2, 1, 100)).all()
+
+
 @pytest.mark.parametrize(("n", "together"), [(512, "v4.f32.add"), (514, "v2.f32.add"), (511, "add.f32")])
 def test_neighbours_are_added_by_one_instruction(n: int, together: str, oracle: Callable[[str], str]) -> None:
     """sm_90a: as many as rows of the array allow, unless what was there is asked for."""

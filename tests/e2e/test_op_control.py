@@ -125,6 +125,44 @@ def test_a_loop_that_each_element_leaves_by_itself(target: str, oracle: Callable
     assert (sums == [[sum(map(int, number)) for number in row] for row in text]).all()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_who_has_left_a_loop_writes_nothing(target: str, oracle: Callable[[str], str]) -> None:
+    """Elements go on for 0 to 5 trips, and in each of these for as many again: they count at traced places (of unsigned
+    bytes, too), write where they are by name, in rows that are none of theirs, and meet at one place by exchange."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 2, 0), wd.WorkgroupConstraint(N, 64, 1)])
+    def kernel(
+        x: wd.Memory[M, N, wd.i32], trips: wd.Memory[K, wd.i32], inner: wd.Memory[K, wd.i32],
+        last: wd.Memory[M, N, wd.i32], row: wd.Memory[M, N, wd.i32], top: wd.Memory[K, wd.i32],
+    ):  # fmt: skip
+        limit, none = wd.read(x), wd.Register[M, N, wd.i32](0)
+
+        def outer(i):
+            def again(j):
+                place = wd.cast(i + j, wd.u8)
+                wd.atomic_add(1, inner, mapping=wd.IndexMapping((M, N), {K: place}))
+                return j + 1
+
+            wd.atomic_add(1, trips, mapping=wd.IndexMapping((M, N), {K: i}))
+            wd.write(i + 1, last)
+            wd.write(M * 100 + i, row, mapping=wd.IndexMapping((M, N), {M: M, N: N}))
+            wd.while_loop(lambda j: j < limit, again, [none])
+            wd.atomic_max(i, top, mapping=wd.IndexMapping((M, N), {K: 0}))
+            return i + 1
+
+        wd.while_loop(lambda i: i < limit, outer, [none])
+
+    x = np.random.default_rng(0).integers(0, 6, (3, 100)).astype(np.int32)
+    zeros = np.zeros(12, np.int32)
+    got = [x, zeros.copy(), zeros.copy(), np.zeros_like(x), np.zeros_like(x), zeros.copy()]
+    agree(kernel, got, target, oracle)
+    kernel.evaluate(*got)
+    counts = [(x > i).sum() for i in range(12)]
+    assert (got[1] == counts).all() and (got[3] == x).all() and (got[4] == np.where(x > 0, 299 + x, 0)).all()
+    assert (got[2] == [sum(((x > i) & (x > k - i)).sum() for i in range(k + 1)) for k in range(12)]).all()
+    assert got[5][0] == 4
+
+
 @pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_loop_over_a_tile_inside_a_loop_over_tiles(target: str, each: bool) -> None:
@@ -226,7 +264,10 @@ def test_mistakes_are_named() -> None:
         (lambda x, y: wd.cond(wd.Register[wd.i32](1) > 0, lambda: x, lambda: None), "the other nothing"),
         (lambda x, y: wd.while_loop(lambda a: a, lambda a: a, [x]), "the condition is f32"),
         (lambda x, y: wd.while_loop(lambda a, n: a > 0, lambda a, n: (a, n), [x, wd.sum(x, dim=N)]), r"value 1 of .*M"),
-        (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: (wd.write(a, y), a)[1], [x]), "write in a loop in"),
+        (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: (wd.device_print("a", a), a)[1], [x]),
+         "device_print in a loop in"),
+        (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: (wd.write(wd.sum(a, dim=N), y[:, 0]), a)[1], [x]),
+         r"each element of \[M, N\] has a condition of its own, and what write stores has no N"),
         (lambda x, y: wd.while_loop(lambda a: a > 0, lambda a: None, [wd.Register[wd.i32](1)]), "returns nothing"),
         (lambda x, y: wd.while_loop(lambda a: a > 0, lambda: x, [x]),
          "takes 0 parameters, not 1\n(.*\n)*.*one parameter per entry"),

@@ -75,6 +75,39 @@ def test_a_sum_along_tiles_of_the_grid(target: str, oracle: Callable[[str], str]
 
 
 @pytest.mark.parametrize("target", CHIPS)
+def test_sums_along_several_dimensions_of_the_grid(target: str, oracle: Callable[[str], str]) -> None:
+    """Both shared, one of both, the outer or the inner one, with factors between and after; where only some workgroups
+    come to the sum; greatest and least numbers; sums of a product along what no workgroups share."""
+
+    @wd.wave([*GRID, wd.WorkgroupConstraint(D, 8, 2)], subs={BM: 16, BN: 32})
+    def kernel(
+        x: wd.Memory[M, N, wd.f32], w: wd.Memory[M, K, wd.f32], h: wd.Memory[M, N, wd.bf16],
+        y: wd.Memory[N, K, wd.bf16], by: wd.Scalar[wd.f32], total: wd.Memory[6, wd.f32],
+        ends: wd.Memory[2, wd.f32], z: wd.Memory[D, wd.i32],
+    ):  # fmt: skip
+        v = wd.read(x)
+        wd.atomic_add(wd.sum(v, dim=(M, N)), total[0])
+        wd.atomic_add(-wd.sum(wd.sum(v, dim=N) * by, dim=M) / 2.0, total[1])
+        rows = wd.read(w)
+        wd.atomic_add(wd.sum(rows, dim=(M, K)) + wd.sum(rows * 2.0, dim=(K, M)), total[2])
+        wd.cond(wd.tile_start(M) + wd.tile_start(N) > 20, lambda: wd.atomic_add(wd.sum(v, dim=(N, M)), total[3]))
+        product = wd.mma(wd.read(h), wd.read(y), SUMS(0.0))
+        wd.atomic_add(wd.sum(product, dim=K), total, mapping=wd.IndexMapping((M,), {6: wd.index(M) * 0 + 4}))
+        wd.atomic_max(wd.max(v, dim=(M, N)), ends[0])
+        wd.atomic_min(wd.min(v, dim=(N, M)), ends[1])
+        wd.write(wd.read(z), z)
+
+    m, n, k = 40, 75, 16
+    x, w, h, y = whole((m, n)), whole((m, k)), whole((m, n), ml_dtypes.bfloat16), whole((n, k), ml_dtypes.bfloat16)
+    arguments = [x, w, h, y, np.float32(3), np.zeros(6, np.float32), np.zeros(2, np.float32), np.zeros(9, np.int32)]
+    agree(kernel, arguments, target, oracle).emulate(*arguments)
+    far = np.add.outer(np.arange(m) // 16 * 16, np.arange(n) // 32 * 32) > 20
+    products = h.astype(np.float32) @ y.astype(np.float32)
+    want = [x.sum(), -1.5 * x.sum(), 3 * w.sum(), x[far].sum(), products.sum(), 0]
+    assert (arguments[5] == want).all() and (arguments[6] == [x.max(), x.min()]).all()
+
+
+@pytest.mark.parametrize("target", CHIPS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_all_gradients_of_scores_in_one_loop(causal: bool, target: str, oracle: Callable[[str], str]) -> None:
     """A workgroup holds a tile of keys and goes over the queries: it adds up the gradient of its keys, and adds its

@@ -34,6 +34,37 @@ def agree(kernel: Any, arguments: list[Any], want: np.ndarray, target: str) -> w
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_indices_with_dimensions(target: str) -> None:
+    """Rows and single elements by traced indices, also of two dimensions and along two at once; scatters; counts; an
+    index outside of the array, and one beside an index dimension."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(H, 1, 1)])
+    def kernel(
+        ids: wd.Memory[M, wd.i32], pairs: wd.Memory[M, K, wd.i32], table: wd.Memory[P, H, N, wd.f16],
+        rows: wd.Memory[M, H, N, wd.f16], some: wd.Memory[M, K, H, wd.f16], own: wd.Memory[M, H, wd.f16],
+        back: wd.Memory[P, H, N, wd.f16], counts: wd.Memory[P, wd.i32],
+    ):  # fmt: skip
+        i = wd.read(ids)
+        found = wd.read(table[i, :, :])
+        wd.write(found, rows)
+        wd.write(wd.read(table[wd.read(pairs), H, 3]), some)
+        wd.write(wd.read(table[i, :, i % 5]), own)
+        wd.write(found * 2.0, back[i, :, :])
+        wd.atomic_add(1, counts[i])
+
+    ids, pairs = np.array([3, 1, 0, 7, 2, -1], np.int32), RNG.integers(-1, 8, (6, 2)).astype(np.int32)
+    table = numbers(8, 2, 10)
+    there = np.concatenate([table, np.zeros_like(table[:1])])  # what index -1 names
+    want = [there[ids], there[pairs][:, :, :, 3], there[ids, :, ids % 5], 0 * table, np.zeros(8)]
+    want[3][ids[:5]], want[4][ids[:5]] = 2 * table[ids[:5]], 2
+    for run in (kernel.evaluate, lambda *a: kernel.compile(*a, target=target).emulate(*a)):
+        out = [np.zeros(w.shape, np.int32 if i == 4 else np.float16) for i, w in enumerate(want)]
+        run(ids, pairs, table, *out)
+        for got, w in zip(out, want):
+            np.testing.assert_array_equal(got, w)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_read_of_the_length_of_a_dimension(target: str) -> None:
     @wd.wave(TILES)
     def kernel(a: wd.Memory[P, Q, wd.f16], b: wd.Memory[M, N, wd.f16]):

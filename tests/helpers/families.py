@@ -43,6 +43,18 @@ def whole(*shape: int, seed: int = 0, dtype: Any = np.float16, low: int = -2, hi
     return np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
 
 
+def philox(seed: int, count: int, offset: int = 0) -> np.ndarray:
+    """The first words of Philox 4x32-10 at counters 0 to count, as numbers in [0, 1): what `wd.random` gives."""
+    key, c = [seed & 0xFFFFFFFF, seed >> 32], [np.full(count, x, np.uint64) for x in (0, 0, offset, 0)]
+    c[0] += np.arange(count, dtype=np.uint64)
+    for _ in range(10):
+        p0, p1 = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        low, high = (lambda p: p & np.uint64(0xFFFFFFFF)), (lambda p: p >> np.uint64(32))
+        c = [high(p1) ^ c[1] ^ np.uint64(key[0]), low(p1), high(p0) ^ c[3] ^ np.uint64(key[1]), low(p0)]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return (c[0] >> np.uint64(8)).astype(np.float64) * 2.0**-24
+
+
 def on_chip(kernel: Any, case: Case, target: str, dynamic: Sequence[Any] = ()) -> Any:
     """The kernel compiled for a chip and emulated on copies of the case's arguments, and what came of them compared."""
     mine = _copies(case)
