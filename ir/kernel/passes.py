@@ -17,12 +17,8 @@ from dataclasses import field
 from wavedsl.ir import trail
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.build_core import PINNED
-<<<<<<< HEAD
-from wavedsl.ir.kernel.dead_stores import COPIES, Span, meet, remove_dead_stores, span
-=======
 from wavedsl.ir.kernel.choose_halves import choose_halves
-from wavedsl.ir.kernel.dead_stores import COPIES, overlap, remove_dead_stores
->>>>>>> user
+from wavedsl.ir.kernel.dead_stores import COPIES, Span, meet, remove_dead_stores, span
 from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.into_branches import sink_into_branches
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
