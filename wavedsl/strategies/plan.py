@@ -25,12 +25,11 @@ from wavedsl.ir.options import Made, with_options
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
-from wavedsl.strategies import kernels, warpgroups
-from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
+from wavedsl.strategies import kernels, matrix_cuts, warpgroups
+from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes, runs_ahead
 from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
 from wavedsl.strategies.loop_cuts import parts_of_k
-from wavedsl.strategies.matrix_cuts import better_cut
 from wavedsl.strategies.rooms import has_room, room
 from wavedsl.targets import get_target
 
@@ -213,6 +212,9 @@ def chosen(
         cut = warpgroups.best_cut(form, sizes, chip, launches)
         why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
         return Choice(warpgroup_strategy(name, cut), cut), why
+    if strategy == "auto" and name == "gemv" and many and runs_ahead(chip) and matrix_cuts.suits(form, chip):
+        name = "skinny"
+        why += "; of three rows and more a unit's multiply-adds take longer than its loads"
     if name == "gemv":
         if min(m, n) > GEMV_ROWS:
             raise ConstraintError(
@@ -221,25 +223,37 @@ def chosen(
         return Choice(name, gemv_cut(*long_columns(form, sizes), chip)), why
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     tiles = choose_tiles(name, shape, chip)
-    if strategy == "auto" and name in _TILES and form.precision is None:
-        found = parts_of_k(shape, tiles, chip)
+    if strategy == "auto":
+        found = _fewest_clocks(name, tiles, shape, form, chip)
         if found is not None:
-            name, tiles = "split_k", found
-            why += f"; {tiles.tile_m} x {tiles.tile_n} in {tiles.split} parts of K take fewest clocks"
-    if strategy == "auto" and name in _LOOPS - {"gemv"}:
-        small = name == "wave_parallel" and _is_small(tiles, m, n, chip)
-        now = tiles
-        if small:
-            side, deep, waves = _shares_of_waves(form, m, n)
-            now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
-        found = better_cut(form, sizes, now, chip, small or name == "stream_k", small)
-        if found is not None:
-            name, tiles = "split_k" if found.split > 1 else "skinny" if name == "skinny" else "wave_parallel", found
+            name, tiles = found
             parts = f" in {tiles.split} parts of K" if tiles.split > 1 else ""
             why += f"; {tiles.tile_m} x {tiles.tile_n}{parts} take fewest clocks"
     if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
         tiles = replace(tiles, prefetch_distance=0)
     return Choice(name, tiles), why
+
+
+def _fewest_clocks(
+    name: str, tiles: TileChoice, shape: GemmShape, form: Form, chip: Product
+) -> tuple[str, TileChoice] | None:  # fmt: skip
+    """The strategy and tiles that are estimated to take fewest clocks; None where the strategy `name` and its `tiles`
+    do, or nothing is estimated."""
+    if name in _TILES and form.precision is None:
+        found = parts_of_k(shape, tiles, chip)
+        if found is not None:
+            return "split_k", found
+    if name not in _LOOPS - {"gemv"}:
+        return None
+    small = name == "wave_parallel" and _is_small(tiles, shape.m, shape.n, chip)
+    now = tiles
+    if small:
+        side, deep, waves = _shares_of_waves(form, shape.m, shape.n)
+        now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
+    found = matrix_cuts.better_cut(form, (shape.m, shape.n, shape.k), now, chip, small or name == "stream_k", small)
+    if found is None:
+        return None
+    return ("split_k" if found.split > 1 else "skinny" if name == "skinny" else "wave_parallel"), found
 
 
 def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
