@@ -13,9 +13,9 @@ from wavedsl.analysis.launches import analyze_launches, launch_of
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import gemm_choices, plan_gemm, plan_grouped
+from wavedsl.strategies.chosen import Choice
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.matrix_cuts import better_cut
-from wavedsl.strategies.plan import Choice
 
 CHIPS = {name: product_named(name) for name in ("MI300X", "MI355X", "A100")}
 DECODING = [(16, 8192, 8192), (64, 14336, 4096), (64, 4096, 14336), (32, 4096, 4096)]

@@ -14,8 +14,9 @@ else is worth trying, `tuned` tries it; `grouped` plans and runs groups of rows.
 from __future__ import annotations
 
 from wavedsl.strategies.choices import gemm_choices
+from wavedsl.strategies.chosen import Choice
 from wavedsl.strategies.grouped import grouped_matmul, plan_grouped
-from wavedsl.strategies.plan import GEMM_STRATEGIES, Choice, Launch, Plan, matmul, plan_gemm
+from wavedsl.strategies.plan import GEMM_STRATEGIES, Launch, Plan, matmul, plan_gemm
 from wavedsl.strategies.tuned import Tuned, tune_gemm, tuned_matmul
 
 __all__ = [

@@ -33,18 +33,15 @@ from wavedsl.analysis.strategy import (
 )
 from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
+from wavedsl.strategies.chosen import Choice, chosen, long_columns, warpgroup_strategy
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.matrix_cuts import best_cuts
 from wavedsl.strategies.plan import (
     MOST_SUMS,
-    Choice,
     chip_of,
-    chosen,
-    long_columns,
     on_chip,
     problem,
-    warpgroup_strategy,
     waves_of,
     with_gemm_options,
 )

@@ -59,7 +59,7 @@ def parts_of_k(shape: GemmShape, tiles: TileChoice, chip: Product) -> TileChoice
 
 def clocks(shape: GemmShape, tiles: TileChoice, chip: Product) -> float:
     """Clocks that a product is estimated to take in tiles of `ADDED` or `DOUBLES`; other tiles count as the slowest.
-    Of so few that waves would share their K (`plan._wave_parallel`) those that this takes."""
+    Of so few that waves would share their K (`chosen.is_small`) those that this takes."""
     rates, target = Rates.of(chip), get_target(chip.target)
     name = shape.dtype.name
     unit = "matrix" if chip.has_matrix(name, target) else "vector"

@@ -15,8 +15,8 @@ from math import ceil
 from typing import Any
 
 from wavedsl.analysis.issued import residency
-from wavedsl.analysis.roofline import analyze_gemm, product_called, product_named
-from wavedsl.analysis.strategy import GEMV_ROWS, WAVE_TILE, GemmShape, TileChoice, choose_tiles
+from wavedsl.analysis.roofline import product_called, product_named
+from wavedsl.analysis.strategy import WAVE_TILE, GemmShape, TileChoice, choose_tiles
 from wavedsl.binding import dtype_name
 from wavedsl.ir.dataflow.ops import ACCUMULATORS, PRECISIONS
 from wavedsl.ir.dtypes import ALL, DType, f32, tf32
@@ -27,10 +27,9 @@ from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here
 from wavedsl.strategies import kernels, warpgroups
 from wavedsl.strategies.caching import Depth, deep_enough, depth, hints, needed_bytes
-from wavedsl.strategies.gemv_cuts import LEAST_STEPS, WAVES, GemvCut, gemv_cut
+from wavedsl.strategies.chosen import Choice, chosen, is_small, long_columns, shares_of_waves
+from wavedsl.strategies.gemv_cuts import LEAST_STEPS, GemvCut
 from wavedsl.strategies.kernels import UNASKED, Asked, Form
-from wavedsl.strategies.loop_cuts import parts_of_k
-from wavedsl.strategies.matrix_cuts import better_cut
 from wavedsl.strategies.rooms import has_room, room
 from wavedsl.targets import get_target
 
@@ -38,8 +37,6 @@ GEMM_STRATEGIES = (
     "auto", "shallow_k", "cache_persistent", "wave_parallel", "gemv", "skinny", "split_k", "stream_k",
 )  # fmt: skip
 
-WAVE_BYTES = 128
-"""Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
 ONE_PASS_K = 16
 """Elements of K that fragments of one pass have at least: a matrix instruction's."""
 ONE_PASS_OTHERS = 16
@@ -52,29 +49,6 @@ class Launch:
 
     kernel: Any
     arguments: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A strategy and how it cuts a product: tiles and parts of K of warpgroups, columns and steps of a matrix-vector
-    product, or what the others make their tiles of."""
-
-    strategy: str
-    cut: warpgroups.Cut | GemvCut | TileChoice
-
-    def __str__(self) -> str:
-        cut = self.cut
-        if isinstance(cut, GemvCut):
-            deep = f"{cut.columns} columns by {cut.deep}, {cut.waves} waves"
-            return f"{self.strategy} {deep}" + (f", {cut.split} parts" if cut.split > 1 else "")
-        if isinstance(cut, TileChoice):
-            parts = f", {cut.split} parts" if cut.split > 1 else ""
-            stages = f", {cut.pipeline_stages} stages" if cut.pipeline_stages else ""
-            way = ", by registers" if cut.by_registers else ""
-            return f"{self.strategy} {cut.tile_m}x{cut.tile_n}x{cut.tile_k}{stages}{parts}{way}"
-        how = " added by a second launch" * cut.apart + " added in clusters" * cut.joined
-        parts = f", {cut.parts} parts{how}" if cut.parts > 1 else ""
-        return f"{self.strategy} {'x'.join(map(str, cut.tile))}{parts}"
 
 
 @dataclass
@@ -197,56 +171,6 @@ def plan_gemm(
     else:
         raise ConstraintError(f"{choice.strategy} is not cut by {cut!r}", hint="take choices from gemm_choices")
     return plan
-
-
-def chosen(
-    strategy: str, form: Form, sizes: tuple[int, int, int], chip: Product, launches: int
-) -> tuple[Choice, str]:  # fmt: skip
-    """The cut of a product by a strategy, in so many launches at most, and why."""
-    m, n, k = sizes
-    pipe = form.dtype if form.promoted else form.multiplied  # three products take longer than one of tf32
-    record = analyze_gemm(m, n, k, pipe, product=chip, out=form.out, beta=form.beta)
-    name, why = (record.recommended_strategy, record.why) if strategy == "auto" else (strategy, "asked for")
-    many = name != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
-    suits = warpgroups.suits if name in _LOOPS else warpgroups.suits_shallow
-    if strategy == "auto" and many and suits(form, sizes, chip):
-        cut = warpgroups.best_cut(form, sizes, chip, launches)
-        why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
-        return Choice(warpgroup_strategy(name, cut), cut), why
-    if name == "gemv":
-        if min(m, n) > GEMV_ROWS:
-            raise ConstraintError(
-                f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny"
-            )
-        return Choice(name, gemv_cut(*long_columns(form, sizes), chip)), why
-    shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
-    tiles = choose_tiles(name, shape, chip)
-    if strategy == "auto" and name in _TILES and form.precision is None:
-        found = parts_of_k(shape, tiles, chip)
-        if found is not None:
-            name, tiles = "split_k", found
-            why += f"; {tiles.tile_m} x {tiles.tile_n} in {tiles.split} parts of K take fewest clocks"
-    if strategy == "auto" and name in _LOOPS - {"gemv"}:
-        small = name == "wave_parallel" and _is_small(tiles, m, n, chip)
-        now = tiles
-        if small:
-            side, deep, waves = _shares_of_waves(form, m, n)
-            now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
-        found = better_cut(form, sizes, now, chip, small or name == "stream_k", small)
-        if found is not None:
-            name, tiles = "split_k" if found.split > 1 else "skinny" if name == "skinny" else "wave_parallel", found
-            parts = f" in {tiles.split} parts of K" if tiles.split > 1 else ""
-            why += f"; {tiles.tile_m} x {tiles.tile_n}{parts} take fewest clocks"
-    if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
-        tiles = replace(tiles, prefetch_distance=0)
-    return Choice(name, tiles), why
-
-
-def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
-    """What tiles of warpgroups are called that stand in a recommended strategy's place."""
-    if recommended not in _LOOPS:
-        return "cache_persistent"
-    return "skinny" if recommended in ("skinny", "gemv") else "split_k" if cut.parts > 1 else "wave_parallel"
 
 
 def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
@@ -495,13 +419,6 @@ def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps
     return found
 
 
-def long_columns(form: Form, sizes: tuple[int, int, int]) -> tuple[Form, int, int, int]:
-    """The form, M, N and K of a product whose few rows are those of M: where columns are few, operands change places,
-    by views. C^T = B^T A^T: B is then the left operand [N, K], A the right one with rows of K."""
-    m, n, k = sizes
-    return (replace(form, b_rows=True), n, m, k) if m > n else (form, m, n, k)
-
-
 def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any, cut: GemvCut) -> None:
     """A few rows against all columns."""
     a, b, c = arrays
@@ -569,33 +486,15 @@ def _by_warpgroups(
     plan.launches.append(Launch(kernel, (*arrays, *factors)))
 
 
-_LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
-"""Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
-one of a trip or two, on large grids."""
-_TILES = ("wave_parallel", "split_k")
-"""Those in whose place it may cut the K of tiles of f32 or f64 in other parts."""
-
-
 def _wave_parallel(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:
     """Tiles spread over waves where there are enough for the chip; else the waves of a small tile share K, and
     workgroups share what is left of it."""
     m, n, _ = sizes
-    if not _is_small(plan.tiles, m, n, chip):
+    if not is_small(plan.tiles, m, n, chip):
         _loop(plan, form, chip, arrays, sizes, factors)
         return
-    side, deep, waves = _shares_of_waves(form, m, n)
+    side, deep, waves = shares_of_waves(form, m, n)
     _dealt(plan, form, chip, arrays, sizes, factors, (side, side, deep), (1, 1, waves))
-
-
-def _is_small(tiles: TileChoice, m: int, n: int, chip: Product) -> bool:
-    """Whether tiles leave half of the chip's units idle."""
-    return 2 * ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) <= chip.units
-
-
-def _shares_of_waves(form: Form, m: int, n: int) -> tuple[int, int, int]:
-    """Side and depth of a small tile, and the waves that share its K."""
-    deep = WAVE_BYTES // 2 if form.promoted else WAVE_BYTES  # fragments are held twice
-    return 16 if min(m, n) <= 64 else 32, WAVES * deep * 8 // form.dtype.bits, WAVES
 
 
 def _stream(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factors: Any) -> None:

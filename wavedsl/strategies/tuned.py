@@ -25,7 +25,8 @@ from wavedsl.runtime.arrays import describe
 from wavedsl.runtime.devices import Device
 from wavedsl.runtime.launch import device_of
 from wavedsl.strategies.choices import MOST, gemm_choices
-from wavedsl.strategies.plan import Choice, Plan, chip_of, plan_gemm, problem, with_gemm_options
+from wavedsl.strategies.chosen import Choice
+from wavedsl.strategies.plan import Plan, chip_of, plan_gemm, problem, with_gemm_options
 from wavedsl.strategies.rooms import copied, difference, not_a_number, put
 from wavedsl.strategies.warpgroups import BETWEEN
 

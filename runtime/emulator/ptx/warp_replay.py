@@ -495,8 +495,9 @@ class WarpReplay(Queue):
         return start
 
     def _brought(self, sm: Sm, t: float, size: float, near: bool = False) -> float:
-        """When `size` bytes that are asked for at t are through the link; `near` ones are L2's. A multicast takes each receiver's share of
-        L2's rate: 2 x 1 clusters are 7 % slower than none where L2 bounds a product (results/h200_ranking.json)."""
+        """When `size` bytes that are asked for at t are through the link; `near` ones are L2's. A multicast takes each
+        receiver's share of L2's rate: 2 x 1 clusters are 7 % slower than none where L2 bounds a product
+        (results/h200_ranking.json)."""
         link, far = size / self.chip.l1_rate, size / (self.near_rate if near else self.share_rate)
         begun = max(t, sm.link, sm.far)
         sm.link = max(t, sm.link) + link
