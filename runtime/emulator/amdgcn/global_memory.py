@@ -9,6 +9,9 @@ memory model (AMDGPUUsage, one workgroup per compute unit: no threadgroup split)
   may then make the access that hands it on.
 * It is acquired by an instruction that drops the first-level cache (`buffer_inv sc1`, `buffer_wbinvl1`), behind the
   wait for the access that saw it.
+* The scalar cache sees no stores, and no fence drops it: scalar loads are of what the launch has not written. (It may
+  write that later: LLVM makes scalar loads of memory that nothing has changed yet.)
+* A wave executes each instruction for all of its lanes, so these need no order among themselves.
 
 A wave's clock counts barriers, and below them (in `FINE` bits) its releases.
 """
