@@ -7,6 +7,7 @@ allows nothing but being read and written. Everything Python could do to a proxy
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +23,18 @@ from wavedsl.tracer import advice
 
 if TYPE_CHECKING:
     from wavedsl.tracer.builder import Builder
+
+
+def _giving_way(x: Any) -> Callable[[], NoReturn]:
+    """`_sympy_` of what symbols give way to: `M * value` becomes `value.__rmul__(M)`. For `M == value` they only do so
+    where it is missing."""
+    if sys._getframe(2).f_code.co_name == "_do_eq_sympify":
+        raise AttributeError("_sympy_")
+
+    def give_way() -> NoReturn:
+        raise sympy.SympifyError(x)
+
+    return give_way
 
 
 class Value:
@@ -128,9 +141,9 @@ class Value:
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("is not a NumPy array", advice.for_function(here()))
 
-    def _sympy_(self) -> NoReturn:
-        """Symbols give way to this class: `M * value` becomes `value.__rmul__(M)`."""
-        raise sympy.SympifyError(self)
+    @property
+    def _sympy_(self) -> Callable[[], NoReturn]:
+        return _giving_way(self)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -229,8 +242,9 @@ class Array:
 
         return part(self, key)
 
-    def _sympy_(self) -> NoReturn:
-        raise sympy.SympifyError(self)
+    @property
+    def _sympy_(self) -> Callable[[], NoReturn]:
+        return _giving_way(self)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):

@@ -380,3 +380,19 @@ def test_loops_of_flags_that_end_by_value(target: str) -> None:
         agree(parity, [x, odd], target)
         parity.evaluate(x, odd)
         np.testing.assert_array_equal(odd, [v < 0 or bin(v).count("1") % 2 == 1 for v in x.tolist()])
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_an_extent_is_compared_with_a_value(target: str) -> None:
+    """In this order, too: `N - 1 == v` ended in an error of sympy's."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(x: wd.Memory[M, N, wd.i32], y: wd.Memory[M, N, wd.i32]):
+        v = wd.read(x)
+        wd.write(wd.where(N - 1 == v, 1, 0) + wd.where(N > v, 2, 0) + wd.where(v == N // 2, 4, 0), y)
+
+    x = np.arange(60, dtype=np.int32).reshape(5, 12) % 15
+    y = np.zeros_like(x)
+    agree(kernel, [x, y], target)
+    kernel.evaluate(x, y)
+    assert (y == (x == 11) + 2 * (x < 12) + 4 * (x == 6)).all()

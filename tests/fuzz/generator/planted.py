@@ -122,10 +122,10 @@ ROWS = (
 
 
 PLACES = (
-    "wd.read({a}[wd.tile_start(wd.sym.Z9)])", "wd.read({a}[{v}])", "wd.read({a}[1.5])", "wd.write({v}, {a}[1.5])",
+    "wd.read({a}[wd.tile_start(wd.sym.Z9)])", "wd.read({a}[{v} * 0.5])", "wd.read({a}[1.5])", "wd.write({v}, {a}[1.5])",
     "wd.read({a}[0, 0, 0, 0, 0, 0, 0])", "wd.read({a}[..., 0, ..., 1])", "wd.read({a}['x' : 'y'])",
     "wd.read({a}[flag > 0])", "wd.read({a}[{v} > 1])", "wd.read({a}[{v} : {v} + 3])",
-    "wd.read({a}[0 : {d} : flag])", "wd.write({v}, {a}[{v}])", "wd.read({a}, wd.IndexMapping)",
+    "wd.read({a}[0 : {d} : flag])", "wd.write({v}, {a}[{v} * 0.5])", "wd.read({a}, wd.IndexMapping)",
     "wd.read({a}, mapping={{}})", "wd.read({a}, mapping={d})", "wd.read({a}, mapping=lambda x: x)",
     "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: 1.5}}))",
     "wd.read({a}, mapping=wd.IndexMapping(({d},), {{{d}: 'x'}}))",
