@@ -36,6 +36,8 @@ SMALL_ADDED = (64, 64, 1.25)
 """Beside those of `ADDED`: by the replay."""
 SLOW_DOUBLES = {(128, 128): 1.0, (64, 128): 1.02, (64, 64): 1.14}
 """Clocks that each of `DOUBLES` takes for an element, relative to the first: an H200's of 2048 cubed."""
+FAST = 128
+"""Multiply-adds per clock of a unit for which that is so; where they are slower, operands are read beside them."""
 ALONE = 1.1
 """Clocks of a workgroup that has a unit for itself, of its share where two reside."""
 MOST_PARTS = 32
@@ -69,7 +71,8 @@ def clocks(shape: GemmShape, tiles: TileChoice, chip: Product) -> float:
         return shape.m * shape.n * shape.k / chip.units * max(FEW / rate, FEW_CLOCKS)
     each = ceil(groups / chip.units)
     area = tiles.tile_m * tiles.tile_n
-    products = area * ceil(shape.k / tiles.split) * _slow(shape, tiles) / rate
+    slow = 1 + (_slow(shape, tiles) - 1) * min(1.0, rate / FAST)
+    products = area * ceil(shape.k / tiles.split) * slow / rate
     if each == 1:
         products *= ALONE
     if tiles.split == 1:
