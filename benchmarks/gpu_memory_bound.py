@@ -163,7 +163,7 @@ def product(
             return run
 
         choices = functools.cache(
-            lambda: gemm_choices(a, b, c, transpose_b=b_rows, most=MOST_CHOICES, precision=precision)
+            lambda: gemm_choices(a, b, c, transpose_b=b_rows, most=_most(size), precision=precision)
         )
 
         def chosen(place: int) -> Any:
@@ -188,11 +188,19 @@ class NoSuchCut(wd.ConstraintError):
 
 MOST_CHOICES = 6
 """Ways to compute a product that are tried: compiling one takes a fraction of a second of a borrowed chip."""
+MOST_TILES, LONG_K = 64, 8192
+"""Tiles of 128 x 128 up to which, and K from which on, K is cut."""
 
 
 def _choices(size: tuple[int, ...]) -> Sequence[Any]:
     """Places in the list of choices, which depends on the chip."""
-    return range(MOST_CHOICES)
+    return range(_most(size))
+
+
+def _most(size: tuple[int, ...]) -> int:
+    """Choices that are tried: more where K is cut, which parts are added in several ways."""
+    few = math.ceil(size[0] / 128) * math.ceil(size[1] / 128) <= MOST_TILES
+    return MOST_CHOICES + 3 if few and size[2] > LONG_K else MOST_CHOICES
 
 
 def grouped(space: Space, size: tuple[int, ...]) -> Work:
