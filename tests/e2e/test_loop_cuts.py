@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -12,7 +13,7 @@ from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import gemm_choices, plan_gemm
 from wavedsl.strategies.loop_cuts import clocks, parts_of_k
-from wavedsl.strategies.warpgroups import KEPT_SUMS
+from wavedsl.strategies.warpgroups import KEPT_SUMS, Rates
 
 H200, A100 = product_named("H200"), product_named("A100")
 
@@ -74,7 +75,7 @@ def test_sums_that_l2_does_not_keep_cost_their_way():
     size = (4096, 4096, 8192)
     shape = GemmShape(*size, wd.f32)
     tiles = choose_tiles("wave_parallel", shape, H200)
-    kept, more = (clocks(shape, wd.analysis.TileChoice(**{**vars(tiles), "split": x}), H200) for x in (1, 2))
+    kept, more = (clocks(shape, replace(tiles, split=x), Rates.of(H200), 128) for x in (1, 2))
     way = 2 * 2 * size[0] * size[1] * 4 / (H200.hbm / H200.clock)
     assert 2 * size[0] * size[1] * 4 > KEPT_SUMS * H200.l2_bytes
     assert more - kept > way

@@ -13,6 +13,7 @@ More parts also keep sums short: of numbers from 0 to 1 the largest error of tha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
@@ -55,21 +56,25 @@ def parts_of_k(shape: GemmShape, tiles: TileChoice, chip: Product) -> TileChoice
     """The tiles and parts of K that take fewest clocks; None where `tiles` do, and of other products."""
     if not (of_multiply_adds(shape, chip) or of_doubles(shape, chip)):
         return None
-    best = min(_cuts(shape), key=lambda x: clocks(shape, x, chip), default=tiles)
-    return best if clocks(shape, best, chip) < GAIN * clocks(shape, tiles, chip) else None
+    target, name = get_target(chip.target), shape.dtype.name
+    pipe = "matrix" if chip.has_matrix(name, target) else "vector"
+    return _parts_of_k(shape, tiles, Rates.of(chip), chip.peak(name, pipe, target) / 2 / chip.units / chip.clock)
 
 
-def clocks(shape: GemmShape, tiles: TileChoice, chip: Product) -> float:
+@functools.lru_cache(maxsize=4096)
+def _parts_of_k(shape: GemmShape, tiles: TileChoice, rates: Rates, rate: float) -> TileChoice | None:
+    best = min(_cuts(shape), key=lambda x: clocks(shape, x, rates, rate), default=tiles)
+    return best if clocks(shape, best, rates, rate) < GAIN * clocks(shape, tiles, rates, rate) else None
+
+
+def clocks(shape: GemmShape, tiles: TileChoice, rates: Rates, rate: float) -> float:
     """Clocks that a product is estimated to take in tiles of `ADDED` or `DOUBLES`; other tiles count as the slowest.
-    Of so few that waves would share their K (`chosen.is_small`) those that this takes."""
-    rates, target = Rates.of(chip), get_target(chip.target)
-    name = shape.dtype.name
-    unit = "matrix" if chip.has_matrix(name, target) else "vector"
-    rate = chip.peak(name, unit, target) / 2 / chip.units / chip.clock
+    Of so few that waves would share their K (`chosen.is_small`) those that this takes. `rate`: multiply-adds per clock
+    of a unit."""
     groups = ceil(shape.m / tiles.tile_m) * ceil(shape.n / tiles.tile_n) * tiles.split
-    if tiles.split == 1 and 2 * groups <= chip.units:
-        return shape.m * shape.n * shape.k / chip.units * max(FEW / rate, FEW_CLOCKS)
-    each = ceil(groups / chip.units)
+    if tiles.split == 1 and 2 * groups <= rates.units:
+        return shape.m * shape.n * shape.k / rates.units * max(FEW / rate, FEW_CLOCKS)
+    each = ceil(groups / rates.units)
     area = tiles.tile_m * tiles.tile_n
     slow = 1 + (_slow(shape, tiles) - 1) * min(1.0, rate / FAST)
     products = area * ceil(shape.k / tiles.split) * slow / rate
