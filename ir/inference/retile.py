@@ -106,7 +106,7 @@ def _halved(graph: Graph, partition: Partition, inference: Inference, dims: Coll
         plan = partition.dims[region.dim]
         if any(base == region.dim for base, _ in partition.derived.values()):
             continue
-        if str(region.dim) not in dims or plan.tile % 2 or plan.ragged or not _only_products(region, inference):
+        if str(region.dim) not in dims or plan.tile % 2 or plan.ragged or not only_products(region, inference):
             continue
         sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]
         if min(sizes, default=0) * plan.tile // 2 < LEAST_ROW:
@@ -128,7 +128,7 @@ def _across(region: Region, rows: Rows) -> bool:
     return any(rows.get(n.id, along) != along for n in region.nodes if n.op == "read")
 
 
-def _only_products(region: Region, inference: Inference) -> bool:
+def only_products(region: Region, inference: Inference) -> bool:
     """Whether every carried value grows by a product along the loop's dimension, of values read in the loop."""
     for carry, last in zip(region.carries, region.yields):
         if last.op != "mma" or last.inputs[2] is not carry or inference.mmas[last.id].k != str(region.dim):

@@ -45,14 +45,40 @@ def by_layouts(graph: Graph, inference: Inference, warpgroups: bool) -> Graph:
     write.
     """
     scopes: dict[int, str] = {}
-    for n, before in accessed_before(graph, trips=True):
-        if not _same_agents(graph, inference, n, before, 1):
+    every = accessed_before(graph, trips=True)
+    known = {x.id: (_layout(inference, x) if is_tile(graph, x) else None, x.op == "read") for x in _all(every)}
+    once = _written_once(graph)
+    for n, before in every:
+        if n.attrs["memory"] in once:
+            continue
+        if not _same_agents(known[n.id][0], {known[x.id] for x in before}, 1):
             scopes[n.id] = "warp"
     if warpgroups:
         for n, before in accessed_before(graph):
-            if not _same_agents(graph, inference, n, before, WARP):
+            if not _same_agents(known[n.id][0], {known[x.id] for x in before}, WARP):
                 scopes[n.id] = "workgroup"
     return fenced(graph, scopes) if scopes else graph
+
+
+def _written_once(graph: Graph) -> set[str]:
+    """Arrays of which nobody writes again what somebody has read or written: parts of sums, and results of a graph
+    whose trips workgroups share, which write a tile where the traced graph does, once, in one branch or the other."""
+    names = {a.name for a in graph.arguments if a.hidden}
+    if graph.traced is None:
+        return names
+    accesses: dict[str, list[Node]] = {}
+    for n in graph.traced.all_nodes():
+        if "memory" in n.attrs:
+            accesses.setdefault(n.attrs["memory"], []).append(n)
+    own = {n.id for n in graph.traced.region.nodes}
+    return names | {
+        name for name, found in accesses.items() if len(found) == 1 and found[0].op == "write" and found[0].id in own
+    }
+
+
+def _all(found: Collection[tuple[Node, list[Node]]]) -> list[Node]:
+    """Each access once."""
+    return list({x.id: x for n, before in found for x in (n, *before)}.values())
 
 
 def accessed_before(graph: Graph, trips: bool = False) -> list[tuple[Node, list[Node]]]:
@@ -144,14 +170,14 @@ def _one_of_several(graph: Graph, partition: Partition, write: Node) -> bool:
     return any(partition.dims[d].waves > 1 and d not in own for d in partition.order)
 
 
-def _same_agents(graph: Graph, inference: Inference, write: Node, before: Collection[Node], size: int) -> bool:
-    """Whether each element is accessed `before` by those `size` lanes of a wave alone that write it, a warp or one."""
-    layout = _layout(inference, write)
-    if layout is None or not is_tile(graph, write) or not all(is_tile(graph, x) for x in before):
+def _same_agents(layout: Layout | None, before: Collection[tuple[Layout | None, bool]], size: int) -> bool:
+    """Whether each element is accessed `before`, by layouts and whether it is read, by those `size` lanes of a wave
+    alone that write it, a warp or one. None: other elements than a tile's."""
+    if layout is None or any(x is None for x, _ in before):
         return False
-    if any(1 << number_of(b) >= size for b in layout.replica_bits("l")) and any(x.op == "read" for x in before):
+    if any(1 << number_of(b) >= size for b in layout.replica_bits("l")) and any(read for _, read in before):
         return False
-    others = [found for x in before if (found := _layout(inference, x)) != layout]
+    others = {x for x, _ in before if x != layout}
     if not others:
         return True
     owners = _owners(layout, size)

@@ -38,9 +38,9 @@ LEAST = 8
 """Registers that loads may hold even where there is less room."""
 
 FLYING = 32
-"""Registers of loads on their way where long values go element by element: eight of 16 bytes, 128 KB of a compute
-unit with 16 waves, which is more than memory's latency times a unit's share of its rate. A quarter of a lane's where it
-has fewer than four times as many: the others hold what is computed of them."""
+"""Registers of loads on their way where long values, or parts of sums, go element by element: eight of 16 bytes, 128 KB
+of a compute unit with 16 waves, which is more than memory's latency times a unit's share of its rate. A quarter of a
+lane's where it has fewer than four times as many: the others hold what is computed of them."""
 
 
 def is_late(low: Lowering, n: Node) -> bool:
@@ -220,6 +220,7 @@ def compute_ahead(low: Lowering, value: Fragment) -> None:
     if low.target.assembler_schedules or not isinstance(value, Lazy):
         return
     ahead = Ahead(low, [(value, (e,)) for e in range(value.layout.elements_per_lane)])
+    ahead.most = min(ahead.most, FLYING)  # those of the loop whose parts these are suffice
     for e in range(value.layout.elements_per_lane):
         ahead.next()
         value.element(low.b, e)

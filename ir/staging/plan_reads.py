@@ -19,6 +19,7 @@ from wavedsl.ir.dataflow.views import is_settled, is_tile, view_dims
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.inference.matrix_count import instructions
 from wavedsl.ir.inference.read_apart import same_reads
+from wavedsl.ir.inference.retile import only_products
 from wavedsl.ir.layouts.matrix_tile import ALIGN
 from wavedsl.ir.lower.lower_mapped import mapped_groups
 from wavedsl.ir.lower.lowering import Lowering
@@ -326,11 +327,12 @@ SECOND_WAVE = 192
 def shared_room(low: Lowering, region: Region) -> int:
     """Bytes of shared memory that the staged reads of a region may take if each SIMD is to have two waves: with one
     nobody computes while it waits at a barrier or for memory. All that is left where copies need no wave to wait for
-    them, where registers keep a second wave away, and where the launch has no second workgroup for a unit."""
+    them, where registers keep a second wave away, and for products alone where the launch has no second workgroup for a
+    unit. (What else a loop computes takes registers of a second wave's.)"""
     target, waves = low.target, low.partition.waves
     budget = target.shared_bytes - low.shared_top
     launched = grid(low)
-    if launched is not None and launched <= target.units:
+    if launched is not None and launched <= target.units and only_products(region, low.inference):
         return budget
     held = sum(low.layout(n).elements_per_lane * n.dtype.bits // 32 for n in region_nodes(region) if n.op in PRODUCTS)
     if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:

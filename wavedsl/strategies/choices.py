@@ -177,8 +177,9 @@ def _tiles(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product
         name = first.strategy if isinstance(first.cut, TileChoice) else "skinny"
         own = first.cut if isinstance(first.cut, TileChoice) else choose_tiles(name, shape, chip)
         starts = [(name, own)]
-        if form.b_rows and (own.tile_m, own.tile_n) == ADDED[0][:2] and of_multiply_adds(shape, chip):
-            # Both operands in blocks, transposed in registers: half as many copies as of single words.
+        if form.b_rows and (own.tile_m, own.tile_n, own.split) == (*ADDED[0][:2], 1) and of_multiply_adds(shape, chip):
+            # Both operands in blocks, transposed in registers: half as many copies as of single words. (With parts of
+            # K they spill.)
             known.append(replace(own, tile_k=4 * own.vector_width, pipeline_stages=3, by_registers=True))
         if name == "split_k":
             starts.append(("wave_parallel", choose_tiles("wave_parallel", shape, chip)))

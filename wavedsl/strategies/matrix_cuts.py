@@ -35,6 +35,10 @@ ROWS = (128, 256)
 MOST_AREA = 256 * 128
 WIDE_AREA = 128 * 128
 """Elements of a tile from which on eight waves are tried, too."""
+MOST_SUMS, MOST_DOUBLES = 128, 32
+"""Sums of a lane at most, and those of f64, whose operands are as wide."""
+MOST_SIDES = 192
+"""Rows and columns of a tile, together, up to which sm_80's rows are longer: of others ptxas spills what it reads."""
 MOST_PARTS = 32
 LEAST_DEPTH = 2 * PERSISTENT_K
 """Elements of K that a part has at least."""
@@ -59,8 +63,8 @@ class Pace(NamedTuple):
 
 class Unit(NamedTuple):
     """What an estimate asks of a chip: its rates; multiply-adds per clock of a unit; bytes per clock of a unit's ports
-    of shared memory and of L2; bytes of its shared memory; its SIMDs; whether copies run as far ahead as a ring has
-    slots; the share of memory's rate that kernels reach; the pace of its vendor's."""
+    of shared memory and of L2; bytes of its shared memory; its SIMDs; lanes of a wave; whether copies run as far ahead
+    as a ring has slots; the share of memory's rate that kernels reach; the pace of its vendor's."""
 
     rates: Rates
     products: float
@@ -68,6 +72,7 @@ class Unit(NamedTuple):
     loads: float
     shared_bytes: int
     simds: int
+    lanes: int
     ahead: bool
     reached: float
     pace: Pace
@@ -78,7 +83,7 @@ class Unit(NamedTuple):
         return Unit(
             rates, chip.matrix_rates(target)[form.multiplied.name] / 2, chip.unit_port(target, "load.shared"),
             min(rates.unit, chip.unit_port(target, "load.global")), target.shared_bytes, target.simds,
-            runs_ahead(chip), chip.reached, PACE[target.vendor],
+            target.wave_size, runs_ahead(chip), chip.reached, PACE[target.vendor],
         )  # fmt: skip
 
 
@@ -206,13 +211,18 @@ def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice
                 continue
             for count in (4, 8) if rows * columns >= WIDE_AREA else (4,):
                 waves = _waves(rows, columns, count)
-                for row in ROWS:
+                sums = rows * columns / (unit.lanes * count)
+                if sums > (MOST_SUMS if form.sums.bits == 32 else MOST_DOUBLES):
+                    continue
+                for row in ROWS[: 1 if unit.ahead and rows + columns > MOST_SIDES else None]:
                     deep = row * 8 // form.dtype.bits
                     if waves is None or 2 * (rows + columns) * row > unit.shared_bytes or deep > 2 * k:
                         continue
                     stages = 0 if unit.ahead else 2
                     tiles = TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
                     yield tiles
+                    if unit.ahead and 2 * sums > MOST_SUMS:
+                        continue  # parts of sums are loaded beside them, and ptxas spills
                     for parts in range(2, min(MOST_PARTS, k // LEAST_DEPTH) + 1):
                         yield replace(tiles, split=parts)
 

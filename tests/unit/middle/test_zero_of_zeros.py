@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from wavedsl.ir.inference.mma_options import _sources
-from wavedsl.ir.lower.lower_matrix import _zero_of_zeros
+from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 
 import wavedsl as wd
 
@@ -39,7 +39,7 @@ def threefold(x: Any) -> Any:
     ],
 )  # fmt: skip
 def test_sums_of_zeros_are_zero(change: Any, zero: bool) -> None:
-    assert _zero_of_zeros(value(change)) == zero
+    assert zero_beyond_the_end(value(change), "N") == zero
 
 
 def test_the_reads_of_an_operand_are_found_once() -> None:
