@@ -36,7 +36,7 @@ from wavedsl.strategies import warpgroups
 from wavedsl.strategies.chosen import Choice, chosen, long_columns, warpgroup_strategy
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.matrix_cuts import best_cuts
+from wavedsl.strategies.matrix_cuts import best_cuts, too_long
 from wavedsl.strategies.plan import (
     MOST_SUMS,
     chip_of,
@@ -220,7 +220,7 @@ def _fits(
         LEAST_SIDE <= side <= MOST_SIDE and (side < 2 * x or side == LEAST_SIDE) for side, x in zip(sides, sizes)
     ):
         return False
-    if prod(waves_of(tiles, form, chip)) > MOST_WAVES:
+    if prod(waves_of(tiles, form, chip)) > MOST_WAVES or too_long(form, tiles, chip):
         return False
     target = get_target(chip.target)
     lanes = target.wave_size * MOST_WAVES

@@ -99,6 +99,12 @@ def suits(form: Form, chip: Product) -> bool:
     return form.multiplied.name in chip.matrix_rates(target)
 
 
+def too_long(form: Form, tiles: TileChoice, chip: Product) -> bool:
+    """Whether a tile's rows are longer than those that its rows and columns leave registers for."""
+    wide = runs_ahead(chip) and tiles.tile_m + tiles.tile_n > MOST_SIDES
+    return wide and suits(form, chip) and tiles.tile_k * form.dtype.bits // 8 > ROWS[0]
+
+
 def better_cut(
     form: Form, sizes: Sequence[int], tiles: TileChoice, chip: Product, dealt: bool = False, along_k: bool = False
 ) -> TileChoice | None:  # fmt: skip
@@ -239,4 +245,4 @@ def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:
     return along[0], along[1]
 
 
-__all__ = ["Unit", "best_cuts", "better_blocks", "better_cut", "clocks", "suits"]
+__all__ = ["Unit", "best_cuts", "better_blocks", "better_cut", "clocks", "suits", "too_long"]
