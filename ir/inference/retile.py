@@ -143,6 +143,15 @@ def only_products(region: Region, inference: Inference) -> bool:
 
 def _fresh(n: Node, region: Region) -> bool:
     """Whether a value is read in every trip, through elementwise steps or directly, along the loop's dimension."""
-    if n.op == "read":
-        return n in region.nodes and region.dim in n.dims
-    return bool(n.inputs) and ROWS[n.op].index_rule == "same" and all(_fresh(x, region) for x in n.inputs)
+    work, seen = [n], {n.id}
+    while work:
+        x = work.pop()
+        if x.op == "read":
+            if x not in region.nodes or region.dim not in x.dims:
+                return False
+        elif not x.inputs or ROWS[x.op].index_rule != "same":
+            return False
+        else:
+            work += [y for y in x.inputs if y.id not in seen]
+            seen.update(y.id for y in x.inputs)
+    return True
