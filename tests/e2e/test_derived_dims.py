@@ -115,13 +115,13 @@ def test_a_scaled_product_whose_waves_share_k(schedule: dict, target: str, oracl
     from one workgroup to the next found no share of K / 32."""
     N, BN = wd.symbols("N BN")
 
-    def kernel(scaled: bool):
+    def kernel(scaled: bool, **more: int):
         @wd.wave(
             [
                 wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
                 wd.WaveConstraint(K, BK / 2),
             ],
-            subs={BM: 64, BN: 64, BK: 64}, schedule=wd.Schedule(**schedule),
+            subs={BM: 64, BN: 64, BK: 64}, schedule=wd.Schedule(**schedule, **more),
         )  # fmt: skip
         def gemm(
             a: wd.Memory[M, K, wd.f16], s: wd.Memory[M, K / 32, wd.f16], b: wd.Memory[N, K, wd.f16],
@@ -142,7 +142,7 @@ def test_a_scaled_product_whose_waves_share_k(schedule: dict, target: str, oracl
     args = [a, rng.integers(1, 3, (100, 6)).astype(np.float16), b, np.zeros((100, 72), np.float32)]
     compiled = agree(kernel(True), args, target, oracle)
     if not schedule and not target.startswith("sm_90"):
-        plain = kernel(False).compile(*args, target=target)
+        compiled, plain = (kernel(x, stages=2).compile(*args, target=target) for x in (True, False))
         assert compiled.block == plain.block
         unit = "mfma" if target.startswith("gfx") else "tensor"
         first, second = ([x.instructions[unit] for x in c.resources.loops] for c in (compiled, plain))
