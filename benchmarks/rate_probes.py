@@ -132,7 +132,8 @@ WARM:
  sub.u32 %r9, %r9, 1;
  setp.ne.u32 %p1, %r9, 0;
  @%p1 bra WARM;"""
-    kept = " st.global.u64 [%rd2], %rd5;"  # so that the chain is needed; the clocks overwrite it
+    # So that the chain is needed; the clocks overwrite it.
+    kept = " st.global.u64 [%rd2], %rd5;\n bar.sync 0;"
     return HEAD + fill + entry(f" mov.u64 %rd5, %rd1;{warm if rounds else ''}{timed(load)}\n{kept}")
 
 
@@ -178,7 +179,8 @@ LINK:
  mul.wide.u32 %rd30, %r3, 8;
  add.s64 %rd30, %rd2, %rd30;
  cvt.u64.u32 %rd28, %r12;
- st.global.u64 [%rd30], %rd28;"""
+ st.global.u64 [%rd30], %rd28;
+ bar.sync 0;"""
     cluster = ".explicitcluster\n.reqnctapercluster 2,1,1" if remote else ""
     return HEAD + entry(body + kept, shared=True, attributes=cluster)
 
