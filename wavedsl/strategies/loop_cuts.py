@@ -30,7 +30,7 @@ from wavedsl.analysis.strategy import (
     vector_width,
 )
 from wavedsl.ir.product import Product
-from wavedsl.strategies.warpgroups import KEPT_SUMS, NEAR, Rates
+from wavedsl.strategies.warpgroups import Rates
 from wavedsl.targets import get_target
 
 SMALL_ADDED = (64, 64, 1.25)
@@ -83,12 +83,8 @@ def clocks(shape: GemmShape, tiles: TileChoice, rates: Rates, rate: float) -> fl
     if tiles.split == 1:
         return each * products
     sums = area * shape.dtype.bits / 8 / rates.unit
-    read = tiles.split if tiles.split > 2 else 1  # of two parts the other one
-    exchange = 2 * rates.latency + read * (sums + NEAR * rates.latency)
     held = tiles.split * shape.m * shape.n * shape.dtype.bits / 8
-    if held > KEPT_SUMS * rates.l2_bytes:
-        exchange += 2 * held / rates.memory
-    return each * (products + sums) + exchange
+    return each * (products + sums) + 2 * rates.latency + rates.added(tiles.split, sums) + rates.spilled(held)
 
 
 def _slow(shape: GemmShape, tiles: TileChoice) -> float:

@@ -26,7 +26,7 @@ from wavedsl.analysis.strategy import PERSISTENT_K, TileChoice
 from wavedsl.ir.product import Product
 from wavedsl.strategies.caching import runs_ahead
 from wavedsl.strategies.kernels import Form
-from wavedsl.strategies.warpgroups import KEPT_SUMS, NEAR, Rates
+from wavedsl.strategies.warpgroups import Rates
 from wavedsl.targets import get_target
 
 SIDES = (16, 32, 64, 128, 256)
@@ -150,10 +150,8 @@ def clocks(
         return total
     rates, each = unit.rates, ceil(groups / unit.rates.units)
     sums = tiles.tile_m * tiles.tile_n * form.sums.bits / 8 / unit.loads
-    parts = tiles.split if tiles.split > 2 else 1  # of two parts the other one
     held = tiles.split * m * n * form.sums.bits / 8
-    spilled = 2 * held / rates.memory if held > KEPT_SUMS * rates.l2_bytes else 0.0
-    return total + each * sums + unit.pace.exchange + parts * (sums + NEAR * rates.latency) + spilled
+    return total + each * sums + unit.pace.exchange + rates.added(tiles.split, sums) + rates.spilled(held)
 
 
 def better_blocks(

@@ -148,6 +148,15 @@ class Rates(NamedTuple):
             BETWEEN * chip.clock, chip.l2_bytes,
         )  # fmt: skip
 
+    def added(self, parts: int, sums: float) -> float:
+        """Clocks in which the last workgroup of a tile adds `parts`, whose sums take `sums` clocks to come from L2; of
+        two parts the other one."""
+        return (parts if parts > 2 else 1) * (sums + NEAR * self.latency)
+
+    def spilled(self, held: float) -> float:
+        """Clocks in which sums of so many bytes go to memory and back, where L2 does not keep them."""
+        return 2 * held / self.memory if held > KEPT_SUMS * self.l2_bytes else 0.0
+
 
 def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Cut:
     """The cut that takes fewest clocks, in so many launches at most; of equal ones the first, which has the widest tile
@@ -322,8 +331,7 @@ def estimated(
     if joined:  # each loads its share of all parts, as many bytes as the tile's: no faster than L2, for all we know
         exchange = sums * unit / PORT + MEETING + NEIGHBOUR + sums
         return max(one + exchange, read + written) + latency
-    added = parts if parts > 2 else 1  # of two, the other's
-    exchange = sums + 2 * latency + added * (sums + NEAR * latency) if parts > 1 else 0.0
+    exchange = sums + 2 * latency + rates.added(parts, sums) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
 
 
