@@ -143,11 +143,12 @@ def only_products(region: Region, inference: Inference) -> bool:
 
 def _fresh(n: Node, region: Region) -> bool:
     """Whether a value is read in every trip, through elementwise steps or directly, along the loop's dimension."""
+    own = {x.id for x in region.nodes}
     work, seen = [n], {n.id}
     while work:
         x = work.pop()
         if x.op == "read":
-            if x not in region.nodes or region.dim not in x.dims:
+            if x.id not in own or region.dim not in x.dims:
                 return False
         elif not x.inputs or ROWS[x.op].index_rule != "same":
             return False

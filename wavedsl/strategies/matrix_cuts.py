@@ -64,7 +64,8 @@ class Pace(NamedTuple):
 class Unit(NamedTuple):
     """What an estimate asks of a chip: its rates; multiply-adds per clock of a unit; bytes per clock of a unit's ports
     of shared memory and of L2; bytes of its shared memory; its SIMDs; lanes of a wave; whether copies run as far ahead
-    as a ring has slots; the share of memory's rate that kernels reach; the pace of its vendor's."""
+    as a ring has slots; whether its assembler orders instructions; the share of memory's rate that kernels reach; the
+    pace of its vendor's."""
 
     rates: Rates
     products: float
@@ -74,6 +75,7 @@ class Unit(NamedTuple):
     simds: int
     lanes: int
     ahead: bool
+    assembler: bool
     reached: float
     pace: Pace
 
@@ -83,7 +85,7 @@ class Unit(NamedTuple):
         return Unit(
             rates, chip.matrix_rates(target)[form.multiplied.name] / 2, chip.unit_port(target, "load.shared"),
             min(rates.unit, chip.unit_port(target, "load.global")), target.shared_bytes, target.simds,
-            target.wave_size, runs_ahead(chip), chip.reached, PACE[target.vendor],
+            target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, PACE[target.vendor],
         )  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def suits(form: Form, chip: Product) -> bool:
 
 def too_long(form: Form, tiles: TileChoice, chip: Product) -> bool:
     """Whether a tile's rows are longer than those that its rows and columns leave registers for."""
-    wide = runs_ahead(chip) and tiles.tile_m + tiles.tile_n > MOST_SIDES
+    wide = get_target(chip.target).assembler_schedules and tiles.tile_m + tiles.tile_n > MOST_SIDES
     return wide and suits(form, chip) and tiles.tile_k * form.dtype.bits // 8 > ROWS[0]
 
 
@@ -218,14 +220,14 @@ def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice
                 sums = rows * columns / (unit.lanes * count)
                 if sums > (MOST_SUMS if form.sums.bits == 32 else MOST_DOUBLES):
                     continue
-                for row in ROWS[: 1 if unit.ahead and rows + columns > MOST_SIDES else None]:
+                for row in ROWS[: 1 if unit.assembler and rows + columns > MOST_SIDES else None]:
                     deep = row * 8 // form.dtype.bits
                     if waves is None or 2 * (rows + columns) * row > unit.shared_bytes or deep > 2 * k:
                         continue
                     stages = 0 if unit.ahead else 2
                     tiles = TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
                     yield tiles
-                    if unit.ahead and 2 * sums > MOST_SUMS:
+                    if unit.assembler and 2 * sums > MOST_SUMS:
                         continue  # parts of sums are loaded beside them, and ptxas spills
                     for parts in range(2, min(MOST_PARTS, k // LEAST_DEPTH) + 1):
                         yield replace(tiles, split=parts)
