@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from wavedsl.ir.dataflow.graph import Region
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.inference.mma_options import _sources
+from wavedsl.ir.inference.retile import _fresh
 from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 
 import wavedsl as wd
@@ -44,3 +47,10 @@ def test_sums_of_zeros_are_zero(change: Any, zero: bool) -> None:
 
 def test_the_reads_of_an_operand_are_found_once() -> None:
     assert [n.op for n in _sources(value(threefold))] == ["read"]
+
+
+def test_an_operand_of_many_ways_is_looked_at_once() -> None:
+    """Whether a loop adds products alone is asked of every loop whose operands pass through shared memory."""
+    found = value(threefold)
+    region = Region(N, list(postorder(found, lambda x: x.inputs, ())), [], (), None)
+    assert _fresh(found, region)
