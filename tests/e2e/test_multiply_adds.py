@@ -71,9 +71,9 @@ def test_neighbours_share_an_operand():
 
 
 def test_tiles_are_as_large_as_units_have_work_for():
-    """128 x 128 where they fill the units, else 128 x 64, in four waves either way."""
-    for size, tile in ((2048, (128, 128)), (1024, (128, 64))):
+    """128 x 128 where they fill the units, parts of K or smaller tiles where they do not; four waves either way."""
+    for size, cut in ((2048, (128, 128, 1)), (1024, (128, 128, 2)), (512, (64, 64, 2))):
         plan = plan_gemm(*(np.empty((size, size), np.float32) for _ in range(3)), transpose_b=True, product="H200")
-        assert (plan.tiles.tile_m, plan.tiles.tile_n) == tile
+        assert (plan.tiles.tile_m, plan.tiles.tile_n, plan.tiles.split) == cut
         (launch,) = plan.launches
         assert launch.kernel.compile(*launch.arguments, target="sm_90a").block == (128, 1, 1)
