@@ -564,8 +564,8 @@ def check_operands(
     bus: set[int] = set()
     literals: list[Any] = []
     for o, value in zip(explicit, operands):
-        if not _plain(inst, o, value, bus):
-            _check_one(inst, o, value, modifiers, wrong, bus, literals)
+        if not _plain(o, value, bus):
+            _check_one(inst, o, value, wrong, bus, literals)
     if "vcc" in inst.implicit_reads and inst.unit is Unit.VALU:
         bus.add(VCC.index)
     if inst.unit in (Unit.VALU, Unit.TRANS, Unit.ACCMOVE) and len(bus) + len(literals) > 1:
@@ -598,7 +598,7 @@ def check_operands(
     return wrong
 
 
-def _plain(inst: Inst, o: Operand, value: Any, bus: set[int]) -> bool:
+def _plain(o: Operand, value: Any, bus: set[int]) -> bool:
     """Whether an operand is of the common kinds and surely legal: registers where the row takes registers of that file
     and number, a small number where it takes inline constants. Everything else is looked at by `_check_one`."""
     if value.__class__ is Reg:
@@ -616,7 +616,7 @@ def _plain(inst: Inst, o: Operand, value: Any, bus: set[int]) -> bool:
 
 
 def _check_one(
-    inst: Inst, o: Operand, value: Any, modifiers: Mapping[str, Any], wrong: list[str], bus: set[int], literals: list
+    inst: Inst, o: Operand, value: Any, wrong: list[str], bus: set[int], literals: list[Any]
 ) -> None:
     if isinstance(value, Src):
         if value.neg or value.abs or value.sext:

@@ -101,7 +101,7 @@ def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
         return between_waves(low, n, value, layout, dim, extent, wanted)
     lanes = gathered_in_lanes(n, value.layout, layout)
     if lanes is not None:
-        return between_lanes(low, value, layout, dim, extent, wanted, lanes)
+        return between_lanes(low, value, layout, extent, wanted, lanes)
     return through_scratch(low, n, value, layout, dim, extent, wanted)
 
 
@@ -205,7 +205,7 @@ def inside(low: Lowering, value: Fragment, exists: Value) -> Fragment:
 
 
 def between_lanes(
-    low: Lowering, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Value], plan: LaneGather
+    low: Lowering, value: Fragment, layout: Layout, extent: int, wanted: list[Value], plan: LaneGather
 ) -> Fragment:
     """A gather of which every element is pulled from the lane that has it, as `plan` says."""
     b, source = low.b, value.layout

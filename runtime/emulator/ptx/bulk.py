@@ -154,9 +154,9 @@ class BulkCopies:
         remote = row.mods["to"] == "shared::cluster"
         unit = TILE_ALIGNMENT if tensor is not None else 16
         if tensor is not None:
-            get = self._boxes(inst, row, tensor)
+            get = self._boxes(inst, tensor)
         elif registers:
-            get = self._words(inst, row, args["a"])
+            get = self._words(row, args["a"])
         else:
             get = self._bytes(inst, row, pc, args)
 
@@ -193,7 +193,7 @@ class BulkCopies:
 
         return get
 
-    def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
+    def _boxes(self, inst: Inst, tensor: Address) -> Callable[[Array], Any]:
         """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor, what is read)]."""
         corners = self._corners(inst, tensor)
 
@@ -258,7 +258,7 @@ class BulkCopies:
             return False
         return size > 0
 
-    def _words(self, inst: Inst, row: isa.Inst, value: Any) -> Callable[[Array], Any]:
+    def _words(self, row: isa.Inst, value: Any) -> Callable[[Array], Any]:
         """Getter of a store from registers: words instead of chunks."""
         parts = list(value.parts) if isinstance(value, Vector) else [value]
         type_ = row.mods["type"]

@@ -294,7 +294,7 @@ class Wgmmas:
                             if f is d or (o is not d and o.names in self.accumulators):
                                 o.touched[groups] = self.now
                 d.written[:, groups] = True
-                self._poison(args["d"], d, groups)
+                self._poison(d, groups)
 
         return step
 
@@ -509,7 +509,7 @@ class Wgmmas:
                 text = f"adds to accumulators, of which {which} has not been written"
                 m.report("uninitialised-read", inst, text, thread)
 
-    def _poison(self, vector: Vector, f: Fragment, groups: Array) -> None:
+    def _poison(self, f: Fragment, groups: Array) -> None:
         self._put(f, self._rows(groups), np.full((1, 1, 32), POISON, np.uint32))
 
     def watched(self, inst: Inst, step: Step, reads: list[Reg], writes: list[Reg], copies: bool) -> Step:
