@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx.machine import (
     SHARED_BASE,
@@ -110,7 +111,7 @@ class BulkCopies:
             return self._commit
         if "wait" in effects:
             return self._wait(inst.args[0].value, "read" in inst.name.split("."))
-        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        args = dict(zip([op.name for op in used_operands(row, len(inst.args))], inst.args))
         if "hint" in effects:
             return self._ask(inst, row, pc, args)
         if "load" in effects:

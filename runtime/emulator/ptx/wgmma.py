@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa_wgmma import Descriptor, Wgmma
+from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -244,7 +245,7 @@ class Wgmmas:
     def _multiply(self, inst: Inst, row: isa.Inst, pc: int) -> Step:
         m = self.m
         what: Wgmma = row.row.data.what(row.mods)
-        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        args = dict(zip([op.name for op in used_operands(row, len(inst.args))], inst.args))
         d = self._fragment(args["d"])
         acc = self._accumulator(args["d"], d, what)
         a_regs = self._fragment(args["a"]) if isinstance(args["a"], Vector) else None
