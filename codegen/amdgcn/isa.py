@@ -1,8 +1,8 @@
 """AMDGCN instructions as rows: what a mnemonic's operands are, what it costs, where it exists and what it means.
 
 In: rows registered by `isa_valu`, `isa_salu`, `isa_memory` and `mfma`. Out: `lookup` (mnemonic and target to row) and
-`all_rows`. What operands may be is in `operand_rules`, how they are printed in `spelling`, what they touch in `footprint`.
-The idea: a row is written once, as one line of operands
+`all_rows`. What operands may be is in `operand_rules`, how they are printed in `spelling`, what they touch in
+`footprint`. The idea: a row is written once, as one line of operands
 
     "d:v.f32 <- a:vs.f32, b:vs.f32"        destinations <- sources, in the order of the text
 
