@@ -22,8 +22,9 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel.kernel_ir import Region as Body
-from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route, scratch_bytes
+from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.scratch_room import scratch_bytes
 from wavedsl.ir.lower.sliced_operands import sliced_bytes
 from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.lower.workgroup_tiles import set_coordinates

@@ -1,4 +1,4 @@
-"""Selection of conversions: casts, packing and unpacking of small numbers, arithmetic on pairs of halves (see `select`).
+"""Selection of conversions: casts, packing and unpacking of small numbers, arithmetic on pairs of halves.
 
 16-bit floats are never in registers of their own except between two conversions.
 """

@@ -15,11 +15,9 @@ from typing import Any
 
 from wavedsl.ir.addresses.access import scaled, total
 from wavedsl.ir.kernel.kernel_ir import Value, vector
-from wavedsl.ir.lower.exchange import waves_along
+from wavedsl.ir.lower.cells import Cell
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.wave_meeting import VECTOR, Meeting, lanes_speak
-
-Cell = tuple[Value, ...]
 
 FLYING = 16
 """Words that a lane has on their way beside those it is joining: all of 32 waves' at once were as many registers as
@@ -88,7 +86,7 @@ class _Met:
 
     def __init__(self, low: Lowering, dim: str, values: Sequence[Value], meeting: Meeting):
         self.low, self.values, self.meeting = low, values, meeting
-        self.first, self.divisor = waves_along(low, dim)
+        self.first, self.divisor = low.waves_along(dim)
         self.digit = low.digit(dim)
         self.at = low.meeting_place()
         self.starts: list[int] = []

@@ -22,18 +22,11 @@ from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.layouts.lane_gather import LaneGather, Origin
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.lower.exchange import (
-    SCRATCH,
-    cells_of,
-    gathered_in_lanes,
-    lane_bits,
-    number_from,
-    order,
-    picked_in_lanes,
-    swap_mask,
-)
+from wavedsl.ir.lower.cells import cells_of, number_from
+from wavedsl.ir.lower.exchange import SCRATCH, order
 from wavedsl.ir.lower.lower_values import emitter, operand
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.pick_ways import gathered_in_lanes, lane_bits, picked_in_lanes, swap_mask
 from wavedsl.ir.lower.wave_picks import between_waves, of_wave
 from wavedsl.ir.schedule.steps import Context
 

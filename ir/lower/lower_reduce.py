@@ -23,7 +23,7 @@ from wavedsl.ir.kernel.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.layout import Layout, high_lanes, moving_lanes
 from wavedsl.ir.lower import across_waves
-from wavedsl.ir.lower.across_waves import Cell
+from wavedsl.ir.lower.cells import Cell
 from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.in_place import sums_one
 from wavedsl.ir.lower.lower_values import (

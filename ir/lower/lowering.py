@@ -220,6 +220,14 @@ class Lowering:
         followed = self.followed.get(dim)
         return self.wave_digit[self.alike.get(dim, dim) if followed is None else followed[0]]
 
+    def waves_along(self, dim: str) -> tuple[Value, int]:
+        """(the number of the first of the waves that differ from this one along `dim` alone, the distance of the
+        next)."""
+        (cut,) = self.cut_along([dim])
+        key = next(x for x in self.partition.dims if str(x) == cut)
+        divisor, _ = self.partition.wave_radix(key)
+        return self.b.sub(self.b.wave(), self.b.mul(self.digit(dim), divisor)), divisor
+
     def _start(self, start: Mapping[str, Any], dim: str) -> Any:
         """The first coordinate of the current tile; of a dimension that follows another one, its part of that."""
         followed = self.followed.get(dim)

@@ -17,7 +17,7 @@ from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, from_words, scalar_type
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.lower.exchange import cells_of, from_cell, number_from, waves_along
+from wavedsl.ir.lower.cells import cells_of, from_cell, number_from
 from wavedsl.ir.lower.lowering import Lowering
 
 VECTOR = 4
@@ -31,7 +31,7 @@ def of_wave(low: Lowering, value: Fragment, dim: str, owner: Callable[[Value], A
     cells = [cells_of(b, w) for w in value.words(b)]
     flat = [b.bitcast(c, B32) for cell in cells for c in cell]
     pieces = [flat[i : i + VECTOR] for i in range(0, len(flat), VECTOR)]
-    first, divisor = waves_along(low, dim)
+    first, divisor = low.waves_along(dim)
     other = total(b, [first, scaled(b, owner(low.digit(dim)), divisor)])
     home = low.meeting_place()
 
@@ -68,7 +68,7 @@ def between_waves(
         strides[d] = step
         step *= sizes[d]
     share = -(-prod(sizes.values()) * words * 4 // 16) * 16
-    first, divisor = waves_along(low, dim)
+    first, divisor = low.waves_along(dim)
     lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
     home = low.meeting_place()
     own = total(b, [home, scaled(b, b.wave(), share), *lanes])
