@@ -444,7 +444,7 @@ def across_warps(
     """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
     b, lanes = low.b, low.target.wave_size
     flat = [v for cell in cells for v in cell]
-    starts, size, home = [], 0, low.meeting_place()
+    starts, size, home = [], 0, low.meeting.next()
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
@@ -454,7 +454,7 @@ def across_warps(
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):
-        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=low.reduced_in)
+        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=low.meeting.buffer)
     b.barrier()
     first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
     out = []
@@ -465,7 +465,7 @@ def across_warps(
         for k in range(1 << len(bits)):
             lane = b.add(first, sum(1 << x for j, x in enumerate(bits) if k >> j & 1))
             other = tuple(
-                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
+                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=low.meeting.buffer), v.type)
                 for v, s in mine
             )
             joined = other if joined is None else join(joined, other)

@@ -35,6 +35,7 @@ from wavedsl.ir.lower.late_numbers import is_late_number
 from wavedsl.ir.lower.late_stores import LateStore, store_late
 from wavedsl.ir.lower.lowering import Lowering, both
 from wavedsl.ir.lower.store_lanes import for_stores
+from wavedsl.ir.lower.tile_views import located, tile_view
 from wavedsl.ir.schedule.steps import Context
 from wavedsl.ir.symbols import dim_name, evaluate, is_whole, symbol
 
@@ -281,7 +282,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
 
         store_mapped(low, n, operand(low, n, 0, context), context)
         return
-    info, extents, strides = low.view(n)
+    info, extents, strides = tile_view(low, n)
     value = operand(low, n, 0, context)
     if value.dtype is not info.dtype:  # rounded as it is stored
         wide = value
@@ -292,7 +293,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     if n.id in low.outlets:
         emit_outlet(low, low.outlets[n.id], value, context)
         return
-    position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+    position, inside, limits = located(low, n, context, low.base_at(context.iteration))
     layout, plans = value.layout, low.plans
     if info.dtype.packed:
         unit = low.units_for(n, layout)
