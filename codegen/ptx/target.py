@@ -198,6 +198,7 @@ def _target(chip: Chip) -> Target:
         global_imm=(-(1 << 23), (1 << 23) - 1),
         shared_imm=(-(1 << 23), (1 << 23) - 1),
         costs=_costs(),
+        shared_units=frozenset(("lsu",)),
         dtypes=_PLAIN | _STORED | (_FP8 if fp8 else frozenset()),
         instead=instead,
         occupancy=_occupancy(chip),

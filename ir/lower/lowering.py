@@ -58,9 +58,6 @@ from wavedsl.ir.schedule.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target, wave_room
 
-SHARED_UNITS = ("lds", "vmem", "lsu")
-"""Units that all waves of a compute unit share; the others exist once per SIMD."""
-
 
 class Lowering:
     """One kernel on its way to kernel IR. `base` holds the first coordinate of the current tile per dimension;
@@ -527,7 +524,7 @@ class Lowering:
         """(unit, clocks for the whole workgroup, latency) of one access of one wave."""
         u = self.target.cost(kind, bytes)
         waves = self.partition.waves
-        share = waves if u.unit in SHARED_UNITS else -(-waves // self.target.simds)
+        share = waves if u.unit in self.target.shared_units else -(-waves // self.target.simds)
         return u.unit, u.cycles * share, u.latency
 
     def issue_clocks(self) -> int:
