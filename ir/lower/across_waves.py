@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.kernel.kernel_ir import Value, vector
 from wavedsl.ir.lower.cells import Cell
 from wavedsl.ir.lower.lowering import Lowering

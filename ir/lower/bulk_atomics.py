@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.kernel.kernel_ir import TensorBoxes, Value

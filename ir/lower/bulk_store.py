@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.dataflow.graph import PRODUCTS, Node
 from wavedsl.ir.dataflow.ops import ROWS as OPS
 from wavedsl.ir.dataflow.views import placement

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import combine_fields, lane_coordinate, scaled, total
+from wavedsl.ir.addresses.coordinates import combine_fields, lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError

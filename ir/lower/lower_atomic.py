@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.cuts.tile_dims import CONDITIONAL, conditions, varying_dims
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.ops import ATOMIC_VALUES

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import join_word
+from wavedsl.ir.addresses.move_elements import join_word
 from wavedsl.ir.addresses.packed_view import PackedView, dense_words
 from wavedsl.ir.dataflow.graph import Node, addend
 from wavedsl.ir.dataflow.ops import ROWS

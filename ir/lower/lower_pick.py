@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wavedsl.ir.addresses.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.addresses.access import below
+from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, same_layout

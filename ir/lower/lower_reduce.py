@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.dataflow.constraints import TurnConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Node, Region, loop_bounds
 from wavedsl.ir.dtypes import DType

@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import GlobalAccess, below, lane_coordinate, store_value, total
+from wavedsl.ir.addresses.access import GlobalAccess, below
+from wavedsl.ir.addresses.coordinates import lane_coordinate, total
 from wavedsl.ir.addresses.lower_index import lower_index
+from wavedsl.ir.addresses.move_elements import store_value
 from wavedsl.ir.addresses.packed_view import unit_fragment
 from wavedsl.ir.dataflow.graph import Node, ValueType
 from wavedsl.ir.dataflow.ops import ATOMIC_VALUES, ROWS

@@ -15,7 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
+from wavedsl.ir.addresses.access import Position
+from wavedsl.ir.addresses.coordinates import scaled, total
+from wavedsl.ir.addresses.move_elements import assemble, join_word
 from wavedsl.ir.addresses.packed_view import (
     PackedView,
     check_units,
@@ -27,6 +29,7 @@ from wavedsl.ir.addresses.packed_view import (
 from wavedsl.ir.addresses.repeated import Repeated
 from wavedsl.ir.addresses.run_time_strides import counted, narrow_stride
 from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import DimPlan, Partition

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.packed_view import quotient
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import Node

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from wavedsl.ir.addresses.access import Position, total
+from wavedsl.ir.addresses.access import Position
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.addresses.lower_index import lower_index
 from wavedsl.ir.addresses.packed_view import unit_bytes, unit_elements
 from wavedsl.ir.array_info import ArrayInfo

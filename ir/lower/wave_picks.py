@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from wavedsl.ir.addresses.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.addresses.access import below
+from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, from_words, scalar_type

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from wavedsl.ir.addresses.access import GlobalAccess, total, whole_buffer
+from wavedsl.ir.addresses.access import GlobalAccess, whole_buffer
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.addresses.copy_tile import (
     CopyLanes,
     copy_access,

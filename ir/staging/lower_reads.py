@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import GlobalAccess, element_groups, join_word, load_group, vector_elements
+from wavedsl.ir.addresses.access import GlobalAccess
 from wavedsl.ir.addresses.fragment_loads import FragmentLoads, wave_digits
+from wavedsl.ir.addresses.move_elements import join_word, load_group
 from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.views import is_tile, placement
