@@ -9,7 +9,7 @@ the accumulator's dtype; the chip adds in another order and may truncate within 
 With checks on, every register list that some wgmma names is a `Fragment`: it remembers, by warpgroup, the last wgmma
 that uses it and the last time that another instruction touched it. A touch while the wgmma is in flight is a finding,
 and so is a wgmma after a touch with no fence between. Shared operands are reads by the warpgroup as an agent
-(`ptx_shadow`).
+(`shadow`).
 """
 
 from __future__ import annotations
