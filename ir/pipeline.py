@@ -6,9 +6,11 @@
     repeat    factors that stand for several tiles are read where one starts                  dataflow/long_repeats.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
+    by hand   scales that no instruction takes are multiplied, operands are as wide as the chip's matrix units take them
+                                                               dataflow/wider_operands.py, dataflow/scale_by_hand.py
     part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
     places    coordinates computed of indices are expressions over them                    dataflow/written_places.py
-    join      elements that atomics send to one place                                   dataflow/sum_before_atomics.py
+    add       elements that atomics send to one place                                   dataflow/sum_before_atomics.py
     plan      ways to cut and to lay out, best first; the first that works          inference/plans.py, attempts.py
       apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips          cuts/partition.py
@@ -35,6 +37,12 @@
     barriers  without those that no two accesses to shared memory need, and waits for no copy
                                                           kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
+
+The order of what cleans: what merges and splits loops comes before they are unrolled, each trip's copy then being like
+any other code, and copies that nobody reads show up behind it. Linear addresses are carried behind all that makes new
+ones (split, unroll, choose, pair). Those passes build kernels anew, and building folds, numbers and hoists; so what
+moves or repeats ops (branches, order, sink) stands behind them. Barriers, waits and fences ask which accesses are left,
+and come last.
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
