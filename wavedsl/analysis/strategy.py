@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from math import ceil, prod
 
-from wavedsl.codegen import is_amd
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
@@ -256,7 +255,7 @@ def _large(shape: GemmShape, product: Product) -> tuple[int, int] | None:
     listed = not product.matrix or shape.dtype.name in product.matrix  # empty: what the target's matrix rows say
     if shape.dtype.bits > 16 or not listed or shape.k < PERSISTENT_K:
         return None
-    for tile in LARGE["amd" if is_amd(product.target) else "nvidia"]:
+    for tile in LARGE["amd" if product.target.startswith("gfx") else "nvidia"]:
         if shape.beta and tile[0] * tile[1] > LARGEST_WITH_C:
             continue
         count = ceil(shape.m / tile[0]) * ceil(shape.n / tile[1])
