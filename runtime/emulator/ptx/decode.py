@@ -132,10 +132,10 @@ def _fence(m: Machine, row: isa.Inst) -> Step:
         space = row.mods.get("space")
 
         def between_proxies(mask: Mask) -> None:
-            warps = _warps(m, mask)
+            threads = m.every if mask is None else m.lanes(mask)
             if m.globals is not None and space in (None, "global"):
-                m.globals.fence_proxies(warps)
-            m.shadow.fence(warps, space)
+                m.globals.fence_proxies(threads)
+            m.shadow.fence(threads, space)
 
         return between_proxies
     if m.globals is not None and "scope" in row.mods and "mbarrier" not in row.effects:

@@ -227,6 +227,7 @@ class Machine:
                 self.agents,
                 self.swaps,
                 self.slots,
+                lambda: self.live,
             )
             if self.globals is not None:
                 self.globals.new_batch()
@@ -245,6 +246,7 @@ class Machine:
         for (warp, cta), (clock, inst, thread) in self.visits.items():
             own = self.shadow.own[warp]
             alone = self.shadow.lane_table[own, thread & 31] or own
+            self.shadow.tell_all(self.shadow.rows)
             known = self.shadow.know.reshape(self.ctas, self.warps, -1)[cta][:, [own, alone]].max()
             if clock > known and not self.seen("race", inst):
                 rank = cta % self.cluster

@@ -179,16 +179,28 @@ class MBarriers:
                 m.report("uninitialised-read", inst, f"no mbarrier has been initialised at {where}", int(threads[0]))
             return None
         if m.checks:
-            by, clock = phase.initialiser
-            warp, own = by >> 5, int(m.global_warp[threads[0]])
-            know, column = m.shadow.know[own], warp % m.shadow.warps
-            told = max(int(know[column]), int(know[m.shadow.inits + column]) if m.shadow.agents else 0)
-            alone = m.shadow.lane_table[column, by & 31]
-            told = max(told, int(know[alone]) if alone else 0)
-            if warp != own and told < clock and not m.seen("race", inst):
-                text = "uses an mbarrier that another warp initialises, with no barrier between"
-                m.report("race", inst, text, int(threads[0]))
+            self._initialised(inst, phase, threads)
         return phase
+
+    def _initialised(self, inst: Inst, phase: Phase, threads: Array) -> None:
+        """Whether the threads that use an mbarrier know that it has been initialised."""
+        m, shadow = self.m, self.m.shadow
+        by, clock = phase.initialiser
+        column = (by >> 5) % shadow.warps
+        alone = int(shadow.lane_table[column, by & 31])
+        columns = [column, *([shadow.inits + column] if shadow.agents else []), *([alone] if alone else [])]
+        for warp in np.unique(threads >> 5).tolist():
+            mine = warp == by >> 5
+            if (shadow.met[warp] if mine else shadow.know[warp, columns].max()) >= clock:
+                continue
+            for thread in threads[threads >> 5 == warp].tolist():
+                if thread == by or shadow.known_by(thread)[columns].max() >= clock:
+                    continue
+                if not m.seen("race", inst):
+                    who = "another lane of this warp" if mine else "another warp"
+                    text = f"uses an mbarrier that {who} initialises, with no barrier between"
+                    m.report("race", inst, text, thread)
+                return
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -373,8 +385,7 @@ class MBarriers:
                     phases = phase.completed if by_parity else int(asked[0]) + 1
                     m.trace.test(access.pc, threads, now, key, phases)
                 if m.checks and now.any():
-                    warps = np.unique(m.global_warp[threads[now]])
-                    m.shadow.acquire(phase.released[None], np.zeros_like(warps), warps)
+                    m.shadow.learn(threads[now], phase.released)
                 if blocked is None and not now.all():
                     which = int(np.argmin(now))
                     what = f"parity {int(asked[which]) & 1}" if by_parity else f"phase {int(asked[which])}"
@@ -402,6 +413,7 @@ class MBarriers:
         m = self.m
         if not m.checks or not m.shadow.agents:
             return
+        m.shadow.tell_all(m.shadow.rows)
         for phase in self.known.values():
             while phase.late:
                 self._arrivals(phase)
