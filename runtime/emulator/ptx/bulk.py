@@ -319,7 +319,7 @@ class BulkCopies:
         if m.checks:
             granules = m.shadow.granules(np.zeros(1, np.int64), address.reshape(-1), 16).reshape(len(op), -1)
             granules = granules + (cta * m.shadow.per_cta)[:, None]
-            m.defects(inst, m.shadow.write_by(granules, lanes[op], pc), lanes[op])
+            m.defects(inst, m.shadow.write_by(granules, lanes[op], pc, span), lanes[op])
         now = self.chunks()
         codes = np.zeros(len(lanes), np.int64) if m.globals is not None else None
         if m.checks:
@@ -497,6 +497,8 @@ class BulkCopies:
 
         def run(mask: Mask) -> None:
             self.barriers.progress(mask)
+            if m.globals is not None:
+                m.globals.begins(inst, self._lanes(mask))
             (tiles if tensor is not None else runs)(self._lanes(mask))
 
         return run

@@ -21,8 +21,8 @@ class Clocks:
 
     `agents`: whether the program has asynchronous agents. Columns of `know`: the domain's warps; the reading agents
     (warpgroups, then bulk stores by warp); what is fenced in shared memory, in global memory, which mbarrier
-    initialisations are known, and which bulk stores have written, by warp; one per mbarrier, or lane that has arrived
-    at one alone (`slots`).
+    initialisations are known, and which bulk stores have written, by warp; whether the grids in front have ended; one
+    per mbarrier, or lane that has arrived at one alone (`slots`).
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class Clocks:
         self.fenced_global = self.fenced + w
         self.inits = self.fenced_global + w
         self.written = self.inits + w
-        self.barriers = self.written + w if agents else w
+        self.prior = self.written + w if agents else w
+        self.barriers = self.prior + 1
         # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
         self.own = np.tile(np.arange(w), ctas // cluster)
         self.rows = np.arange(ctas * warps)
@@ -168,6 +169,20 @@ class Clocks:
                 clocks = np.zeros(column + 1, np.int32)
                 clocks[column] = self.know[warp, own]
                 self._learn(warp, lanes if lane == SEVERAL else 1 << lane, clocks)
+
+    def grids_end(self, threads: Array) -> None:
+        """Threads have waited for the grids in front of theirs."""
+        clocks = np.zeros(self.prior + 1, np.int32)
+        clocks[self.prior] = 1
+        self.learn(threads, clocks)
+
+    def before_grids_end(self, threads: Array) -> Array:
+        """Which threads do not know of such a wait."""
+        warps = threads >> 5
+        early: Array = self.know[:, self.prior].take(warps) == 0
+        if self.heard.tables and early.any():
+            early &= self.heard.at(warps, threads & 31, np.full(len(threads), self.prior)) == 0
+        return early
 
     def fence_inits(self, warps: Array) -> None:
         """Global warps make their mbarrier initialisations visible to the cluster."""

@@ -128,6 +128,8 @@ def _fence(m: Machine, row: isa.Inst) -> Step:
     """Fences that the shadow knows: between proxies, and of initialised mbarriers."""
     if "initialised" in row.effects:
         return lambda mask: m.shadow.fence_inits(_warps(m, mask))
+    if "grid" in row.effects:
+        return lambda mask: m.shadow.grids_end(m.every if mask is None else m.lanes(mask))
     if "proxy" in row.effects and row.mods.get("kind") != "alias":
         space = row.mods.get("space")
 

@@ -112,11 +112,11 @@ class Warps:
 class WatchedMemory:
     """Findings about global memory of one launch."""
 
-    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool, copies: Array):
+    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool, copies: Array, dependent: bool):
         """`synchronises`: whether CTAs may learn anything of each other, since somebody looks at what others change.
-        `copies` [instructions]: which write as bulk copies do.
+        `copies` [instructions]: which write as bulk copies do. `dependent`: whether the text waits for grids in front.
         """
-        self.m, self.synchronises, self.copies = m, synchronises, copies
+        self.m, self.synchronises, self.copies, self.dependent = m, synchronises, copies, dependent
         self.warps = Warps(m)
         self.shadow = GlobalShadow(m.memory, self.warps, granule, swaps)
 
@@ -129,6 +129,7 @@ class WatchedMemory:
     ) -> None:
         """Loads of threads (None: all of them); `cache`: one that serves them and sees no writes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        self.begins(inst, self._every(lanes))
         if strong:
             self.strong(inst, pc, address, self._every(lanes), True, False)
         near = strong and scope_of(inst) < CHIP
@@ -141,8 +142,21 @@ class WatchedMemory:
         """Numbers of threads (None: all of them)."""
         return self.m.every if lanes is None else lanes
 
+    def begins(self, inst: Inst, threads: Array) -> None:
+        """Threads touch memory, in a text that waits for the grids in front of its own: until then those may use it."""
+        if not self.dependent or not len(threads):
+            return
+        early = self.m.shadow.before_grids_end(threads)
+        if early.any():
+            text = (
+                "touches global memory that a grid in front may still write or read: this thread has neither executed "
+                "griddepcontrol.wait nor met one that has"
+            )
+            self.m.tell("race", inst, text, int(threads[int(np.argmax(early))]))
+
     def copy_begins(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Threads (None: all of them) issue copies to shared memory, which read until they are waited for."""
+        self.begins(inst, self._every(lanes))
         if not self.shadow.dirty:
             return
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
@@ -159,6 +173,7 @@ class WatchedMemory:
     def write(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, words: Array, strong: bool) -> None:
         """Stores of threads, before memory changes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        self.begins(inst, self._every(lanes))
         if strong:
             self.strong(inst, pc, address, self._every(lanes), False, True)
         near = strong and scope_of(inst) < CHIP
@@ -170,6 +185,7 @@ class WatchedMemory:
     def atomic(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Atomics of threads in the order in which they take turns, before memory changes."""
         rows = self.m.global_warp[lanes]
+        self.begins(inst, lanes)
         self.strong(inst, pc, address, lanes, True, True)
         near = scope_of(inst) < CHIP
         self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True, near=near, lanes=lanes), lanes)
@@ -214,6 +230,7 @@ class WatchedMemory:
     def bulk_read(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, codes: Array) -> None:
         """Bulk loads that threads issue; `codes`: of the phases that they complete, 0 where they leave no trace."""
         rows = self.m.global_warp[threads]
+        self.begins(inst, threads)
         clash = self.shadow.read(address, width, rows, pc, by=codes, lanes=threads)
         self._tell(inst, clash, threads)
         if clash is None:
@@ -308,4 +325,5 @@ def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule:
     words = [set(inst.name.split(".")) for inst in insts]
     looks = any("atom" in w or ("ld" in w and w & {"volatile", "relaxed", "acquire"}) for w in words)
     copies = np.array([row is not None and bool(row.effects & {"bulk"}) for row in rows], np.bool_)
-    return WatchedMemory(m, granule, any("cas" in w for w in words), looks, copies)
+    dependent = any(row is not None and "grid" in row.effects for row in rows)
+    return WatchedMemory(m, granule, any("cas" in w for w in words), looks, copies, dependent)

@@ -4,8 +4,8 @@ In: an instruction with its row. Out: a closure `step(mask)`. An mbarrier's stat
 and address: its bits are opaque to programs. A phase completes when no arrival and no byte is outstanding. Arriving
 releases what the warp knows (of what it did itself, what the arriving lanes speak for), a successful test acquires what
 the completed phases gathered, so data handed over through an mbarrier is no race. With checks on, a bulk copy may
-arrive as late as when somebody asks for it. A test that fails makes its warps give way to others; when nothing but
-failing tests is left, that is a deadlock.
+arrive as late as when somebody has asked for it in vain: so whoever does not look at what a test says is found. A test
+that fails makes its warps give way to others; when nothing but failing tests is left, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -373,18 +373,15 @@ class MBarriers:
             blocked: tuple[Inst, int, int, str] | None = None
             for key, threads in self.runs(inst, access, mask):
                 phase = self.find(inst, key, threads)
-                if phase is None:
-                    continue
                 asked = values[threads].astype(np.int64)
-                now = ready(phase, asked)
-                if phase.late and not now.all():
-                    moved |= self._arrivals(phase)
-                    now = ready(phase, asked)
+                now = np.zeros(len(threads), np.bool_) if phase is None else ready(phase, asked)
+                if phase is not None and phase.late and not now.all():
+                    moved |= self._arrivals(phase)  # behind this test, which fails
                 result[threads] = now
-                if m.trace is not None:
+                if phase is not None and m.trace is not None:
                     phases = phase.completed if by_parity else int(asked[0]) + 1
                     m.trace.test(access.pc, threads, now, key, phases)
-                if m.checks and now.any():
+                if phase is not None and m.checks and now.any():
                     m.shadow.learn(threads[now], phase.released)
                 if blocked is None and not now.all():
                     which = int(np.argmin(now))
@@ -405,7 +402,7 @@ class MBarriers:
         """Name who waits for which phase of which mbarrier."""
         for inst, thread, key, what in self.blocked.values():
             phase = self.known.get(key)
-            state = "it does not exist" if phase is None else f"in phase {phase.completed} {phase.lacks()}"
+            state = "nobody initialises it" if phase is None else f"in phase {phase.completed} {phase.lacks()}"
             self.m.report("deadlock", inst, f"{self.name(key)} never completes {what}: {state}", thread)
 
     def finish(self) -> None:

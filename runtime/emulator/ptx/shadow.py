@@ -52,14 +52,17 @@ EMPTY, VALID, PENDING = 0, 1, 2
 
 @dataclass
 class Defect:
-    """Index of the access (row of the granule array) that shows a defect, and the instruction it collides with, or
-    -1.
+    """Index of the access (row of the granule array) that shows a defect, the instruction it collides with, or -1, and
+    its granule.
     """
 
     kind: str
     row: int
     other: int
     what: str
+    at: int = -1
+    copy: int = -1
+    """The column of the mbarrier whose phase a bulk copy completes."""
 
 
 class SharedShadow(Clocks):
@@ -95,6 +98,9 @@ class SharedShadow(Clocks):
         """A bit for each lane of the last write, where that was by several."""
         self.atomic = np.zeros(n, np.bool_)
         self.copied = np.zeros(n, np.bool_)
+        self.span = np.zeros(n, np.uint8)
+        """Of the last bulk copy of a box of a swizzled tensor map: the bytes after which its pattern turns."""
+        self.spans: set[int] = set()
         self.reads = LastAccess(n, self.readers)
         self.strong_reads: LastAccess | None = None
         """Those that do not race with atomics."""
@@ -143,8 +149,8 @@ class SharedShadow(Clocks):
         other = int(self.write_inst[g[row, col]]) >> LANES
         if self.agents and int(writer[row, col]) >= self.barriers:
             what = f"{verb} what a bulk copy writes, without having waited for the copy's mbarrier"
-            return Defect("missing-wait", row, other, what)
-        return Defect("race", row, other, f"{verb} what another warp wrote")
+            return Defect("missing-wait", row, other, what, int(g[row, col]), int(writer[row, col]))
+        return Defect("race", row, other, f"{verb} what another warp wrote", int(g[row, col]))
 
     # ------------------------------------------------------------------------------------------------ warps
 
@@ -200,7 +206,7 @@ class SharedShadow(Clocks):
             return []
         row, col = (int(x[0]) for x in np.nonzero(mine))
         what = f"{verb} what another lane of this warp wrote, with no barrier that both come to in between"
-        return [Defect("race", row, int(self.write_inst[g[row, col]]) >> LANES, what)]
+        return [Defect("race", row, int(self.write_inst[g[row, col]]) >> LANES, what, int(g[row, col]))]
 
     def _drop_ordered(self, late: Array, lanes: Array, clocks: Array, code: Array, warp: Array) -> None:
         """Take from accesses `late` [rows, k] those that barriers of some lanes order behind the other one, by `lanes`
@@ -216,13 +222,15 @@ class SharedShadow(Clocks):
     def _state_defects(self, state: Array, g: Array, verb: str) -> list[Defect]:
         out = []
         if verb == "reads" and (state == EMPTY).any():
-            row = int(np.nonzero((state == EMPTY).any(axis=1))[0][0])
-            out.append(Defect("uninitialised-read", row, -1, "reads shared memory that nothing has written"))
+            row, col = (int(x[0]) for x in np.nonzero(state == EMPTY))
+            what = "reads shared memory that nothing has written"
+            out.append(Defect("uninitialised-read", row, -1, what, int(g[row, col])))
         pending = state == PENDING
         if pending.any():
             row, col = (int(x[0]) for x in np.nonzero(pending))
             what = f"{verb} shared memory that an asynchronous copy has not been waited for"
-            out.append(Defect("missing-wait", row, int(self.write_inst[g[row, col]]) >> LANES, what))
+            at = int(g[row, col])
+            out.append(Defect("missing-wait", row, int(self.write_inst[at]) >> LANES, what, at))
         return out
 
     def acquire_writes(self, g: Array, warp: Array) -> None:
@@ -339,7 +347,7 @@ class SharedShadow(Clocks):
             return []
         at = np.arange(len(g)) if same is None else np.flatnonzero(~same)
         out = self._before(self.equal, g[at], warp[at], own[at], "overwrites what {} also wrote", code[at])
-        return [Defect(d.kind, int(at[d.row]), -1, d.what) for d in out]
+        return [Defect(d.kind, int(at[d.row]), -1, d.what, d.at) for d in out]
 
     def _before(
         self, kind: LastAccess, g: Array, warp: Array, own: Array, say: str, code: Array = None, same: Array = None
@@ -373,20 +381,22 @@ class SharedShadow(Clocks):
             if by_lane.any():
                 row, col, _ = (int(x[0]) for x in np.nonzero(by_lane))
                 what = say.format("another lane of this warp") + ", with no barrier that both come to in between"
-                return [Defect("race", row, int(self.read_inst[g[row, col]]), what)]
+                return [Defect("race", row, int(self.read_inst[g[row, col]]), what, int(g[row, col]))]
         unseen &= ~mine
         if not unseen.any():
             return []
         row, col, other = (int(x[0]) for x in np.nonzero(unseen))
-        inst = int(self.read_inst[g[row, col]])
+        at = int(g[row, col])
+        inst = int(self.read_inst[at])
         if other < self.warps:
-            return [Defect("race", row, inst, say.format("another warp"))]
+            return [Defect("race", row, inst, say.format("another warp"), at)]
         who = "a wgmma" if other < self.stores else "a bulk store"
         waited = self.done.get((int(warp[row]) // self.warps, other), 0) >= int(last[row, col, other]) >> LANES
         if waited:
             what = f"overwrites what {who} read; who waited for it has not told this thread"
-            return [Defect("race", row, inst, what)]
-        return [Defect("missing-wait", row, inst, f"overwrites what {who} that nobody has waited for may still read")]
+            return [Defect("race", row, inst, what, at)]
+        what = f"overwrites what {who} that nobody has waited for may still read"
+        return [Defect("missing-wait", row, inst, what, at)]
 
     def settle(self, g: Array, warp: Array) -> None:
         """The issuing threads have waited for their copies: the granules are written as of now."""
@@ -397,12 +407,14 @@ class SharedShadow(Clocks):
     # ------------------------------------------------------------------------------------------------ agents
 
     def read_by(
-        self, g: Array, warps: Array, column: Array, tick: Array, pc: int, lanes: Array | None = None
-    ) -> list[Defect]:
+        self, g: Array, warps: Array, column: Array, tick: Array, pc: int, lanes: Array | None = None,
+        span: int | None = None,
+    ) -> list[Defect]:  # fmt: skip
         """Record reads of granules [rows, k] in the asynchronous proxy by agents: columns and running numbers [rows].
 
         `warps` [rows, n] are the global warps that issue it: each must know what was written, and that it is fenced.
-        `lanes` [rows]: which lane of the warp (None: all of them).
+        `lanes` [rows]: which lane of the warp (None: all of them). `span`: that of the swizzle by which they are read
+        (0: none; None: they are only moved).
         """
         lane = None if lanes is None else lanes[:, None]
         out: list[Defect] = []
@@ -429,11 +441,28 @@ class SharedShadow(Clocks):
                 what = (
                     "reads in the asynchronous proxy what an ordinary store wrote, with no proxy fence after the store"
                 )
-                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
+                place = int(g[row, col])
+                out.append(Defect("proxy-fence", row, int(self.write_inst[place]) >> LANES, what, place))
                 break
+        if span is not None and not out and self.spans and self.spans != {span}:
+            out += self._other_swizzle(g, writer, span)
         self.reads.put(g, column, tick)
         self.read_inst[g] = pc
         return out
+
+    def _other_swizzle(self, g: Array, writer: Array, span: int) -> list[Defect]:
+        """Of granules [rows, k] that are read by a swizzle those that a copy has put elsewhere by another one."""
+        theirs = np.where(writer >= self.barriers, self.span.take(g), 0).astype(np.int64)
+        row_of = g % self.per_cta * self.granule >> 7  # shared memory begins at a multiple of 1024
+        turned = (row_of & np.maximum(theirs >> 4, 1) - 1) != (row_of & max(span >> 4, 1) - 1)
+        wrong = (theirs > 0) & turned
+        if not wrong.any():
+            return []
+        row, col = (int(x[0]) for x in np.nonzero(wrong))
+        at = int(g[row, col])
+        mine = f"a swizzle of {span} bytes" if span else "no swizzle"
+        what = f"reads by {mine} what was copied with one of {int(theirs[row, col])}"
+        return [Defect("hazard", row, int(self.write_inst[at]) >> LANES, what, at)]
 
     def _lanes_late(
         self, g: Array, state: Array, writer: Array, clock: Array, warp: Array, lane: Array | None, verb: str
@@ -460,8 +489,10 @@ class SharedShadow(Clocks):
             fine |= (columns > 0) & (self.heard.at(warps, lane[i, 0], columns) >= clocks)
         open_[i, j] = ~fine
 
-    def write_by(self, g: Array, threads: Array, pc: int) -> list[Defect]:
-        """Record that bulk copies issued by threads [rows] are going to write granules [rows, k]."""
+    def write_by(self, g: Array, threads: Array, pc: int, span: int = 0) -> list[Defect]:
+        """Record that bulk copies issued by threads [rows] are going to write granules [rows, k], boxes with a swizzle
+        of `span` bytes (0: none, or no boxes).
+        """
         out: list[Defect] = []
         warp, lane = threads >> 5, (threads & 31)[:, None]
         state = self.state.take(g)
@@ -484,12 +515,16 @@ class SharedShadow(Clocks):
             if open_.any():
                 row, col = (int(x[0]) for x in np.nonzero(open_))
                 what = "overwrites in the asynchronous proxy what an ordinary store wrote, with no proxy fence after it"
-                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
+                place = int(g[row, col])
+                out.append(Defect("proxy-fence", row, int(self.write_inst[place]) >> LANES, what, place))
         code = (own << LANES)[:, None] | lane
         for kind in (self.reads, self.strong_reads):
             out += self._before(kind, g, warp, own, "overwrites what {} reads", code) if kind is not None else []
         self.state[g] = PENDING
         self.write_inst[g] = pc << LANES | ANY
+        if span or self.spans:
+            self.span[g] = span
+            self.spans.add(span)
         self.copied[g] = False
         self.atomic[g] = False
         return out
