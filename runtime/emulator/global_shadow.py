@@ -8,8 +8,8 @@ a workgroup or a cluster; how its waves know each other is the vendor's (`Agents
 
 Domains know of each other through memory alone. An access that is atomic, or strong (`relaxed`, `acquire`, `sc1`, …),
 at an address hands on what its wave has released (by a fence of the chip's scope) to whoever accesses the address so
-after it and then acquires (by such a fence). So a missing fence between the parts of a sum and the workgroup that adds
-them is a clash, although no cache is modelled.
+after it and then acquires (by such a fence; in PTX, of the same thread). So a missing fence between the parts of a sum
+and the workgroup that adds them is a clash, although no cache is modelled.
 
 Not reported, since the numbers are the same in any order or the habit is harmless: writes that leave memory as it was,
 strong reads, atomics among each other, and, in programs that compare and swap, ordinary reads of what atomics change.
@@ -516,7 +516,12 @@ class GlobalShadow:
             log = self.logs.get(code >> DOMAIN)
             if log is None:
                 continue
-            found = [(e, here) for e, here in self._mine(log.observed, row, code, by) if not under_way(e.instruction)]
+            if self.agents.lane_bits:  # a thread's fence is for what it has read itself
+                column = code >> COLUMN & MANY
+                found = [(e, by & e.lanes) for e in log.observed if e.column == column and by & e.lanes]
+            else:
+                known = self._mine(log.observed, row, code, by)
+                found = [(e, here) for e, here in known if not under_way(e.instruction)]
             for here in dict.fromkeys(here for _, here in found):
                 seen = self._sum(e.what for e, at in found if at & here == here)
                 before = self._sum(e.what for e, at in self._mine(log.acquired, row, code, here) if at == here)

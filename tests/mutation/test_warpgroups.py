@@ -61,6 +61,11 @@ def test_a_test_whose_answer_nobody_looks_at() -> None:
     assert broken.verdict(replace(compiled, asm=waits[0].text), given, right, warpgroups.SECONDS) == "missing-wait"
 
 
+@pytest.mark.parametrize("name", [*warpgroups.REVIEWED])
+def test_no_reviewed_mutant_is_gone(name: str) -> None:
+    assert set(warpgroups.REVIEWED[name]) <= {warpgroups.key(name, m) for m in warpgroups.mutants_of(name)}
+
+
 TEXT = """{
 $wait:
     mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2;

@@ -5,7 +5,7 @@
 In: the compiler's texts of some products. Out: what became of each mutant of `broken` (tests/fuzz), and of those that
 are made here: waits for mbarriers that are left out or take a fixed parity, other register budgets, and what orders
 accesses moved over the next one, or the one before, however far that is. Each is found by a run, or is as good for a
-reason in REASONS; anything else is open.
+reason in REASONS, or reviewed (warpgroups.json); anything else is open.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import json
 import re
 import sys
 from collections import Counter
@@ -34,15 +35,20 @@ import numpy as np  # noqa: E402
 import products  # noqa: E402
 from mutants import Instruction, Mutant  # noqa: E402
 from products import BF16  # noqa: E402
+from wavedsl.runtime.emulator.ptx.bulk import BulkCopies  # noqa: E402
 from wavedsl.runtime.emulator.ptx.mbarrier import MBarriers  # noqa: E402
 
 import wavedsl as wd  # noqa: E402
 
+REVIEWED: dict[str, dict[str, str]] = json.loads((HERE / "warpgroups.json").read_text())
+"""Case → mutant → why it is as good, by a person."""
 SECONDS = 20.0
 """Of processor time that a run may take; right texts take half of one."""
 REASONS = {
     "ptxas allots registers": "it takes as many as the budget that holds; more budget decides what is spilled",
     "an ordinary launch": "a text without `griddepcontrol.wait` begins when the grid in front has ended",
+    "nothing to wait for": "in no run has a thread that comes there a bulk store under way",
+    "another barrier": "the same warps meet at one before it, or behind it, and nothing in between needs both",
     "tells nothing": "in no run does the wait fail, or tell a thread of an arrival that it does not know of",
     "nobody waits for it": "in no run does anybody test a phase that the arrival is for",
     "one CTA": "mbarriers that no other CTA uses are known behind the barrier of the CTA, as in Triton's kernels",
@@ -267,8 +273,76 @@ def telling(name: str) -> set[int]:
     return out
 
 
+@functools.lru_cache(maxsize=2)
+def settling(name: str) -> set[int]:
+    """Lines (from 0) of waits for bulk stores that find any in some run."""
+    compiled, given, _ = case(name)
+    out: set[int] = set()
+    step, wait = BulkCopies.step, BulkCopies._wait
+
+    def stepping(self: Any, inst: Any, row: Any, pc: int) -> Any:
+        self.line = inst.line - 1
+        return step(self, inst, row, pc)
+
+    def waiting(self: Any, keep: int, reading: bool) -> Any:
+        line, go = self.line, wait(self, keep, reading)
+
+        def run(mask: Any) -> None:
+            if any(mask is None or mask[s.thread] for s in (*self.pending, *self.unwritten)):
+                out.add(line)
+            go(mask)
+
+        return run
+
+    with mock.patch.object(BulkCopies, "step", stepping), mock.patch.object(BulkCopies, "_wait", waiting):
+        for seed, waves in broken.RUNS[:4]:
+            with broken.order(seed, waves):
+                compiled.emulate(*broken.copies(given))
+    return out
+
+
+BARRIER = re.compile(r"bar\.sync")
+IDLE = re.compile(r"(mov|add|sub|mul|mad|and|or|xor|shl|shr|setp|selp|cvt|cvta|mapa|vote|elect|prmt|lop3|min|max)\b")
+"""What touches registers alone."""
+IDLE_BEHIND = re.compile(r"wgmma\.(mma|commit|fence)|mbarrier\.arrive")
+"""What a barrier in front of it orders as well as one behind it would."""
+
+
+def another_barrier(name: str, line: int) -> bool:
+    """Whether the barrier at a line may go since its warps meet at another one."""
+    compiled = case(name)[0]
+    sequence = list(mutants._scan(compiled.asm))
+    at = next(n for n, i in enumerate(sequence) if i is not None and i.line == line)
+    count = mutants.split_operands(sequence[at].operands)[1:]
+    if not count or compiled.block[0] > 128 + int(count[0]):
+        return False  # another group of warps may have a barrier of as many
+    for rest, more in ((sequence[at + 1 :], None), (sequence[:at][::-1], IDLE_BEHIND)):
+        for i in rest:
+            if i is None or name_of(i) == "bra":
+                break
+            if BARRIER.match(name_of(i)):
+                if mutants.split_operands(i.operands)[1:] == count:
+                    return True
+                break
+            waits_for_nothing = name_of(i).startswith("cp.async.bulk.wait") and i.line not in settling(name)
+            if not (waits_for_nothing or IDLE.match(name_of(i)) or (more is not None and more.match(name_of(i)))):
+                break
+    return False
+
+
+def key(name: str, mutant: Mutant) -> str:
+    """What the reviewed list calls a mutant: without registers, which change with everything above, but with the number
+    of its instruction among those that read like it.
+    """
+    bare = lambda text: re.sub(r"%[a-z]+\d+", "%", re.sub(r"\{[^}]*\}", "{}", text))  # noqa: E731
+    alike = [(i.line, bare(str(i))) for i in mutants.instructions(case(name)[0].asm)]
+    mine = dict(alike).get(mutant.lines[0])
+    number = sum(line < mutant.lines[0] and text == mine for line, text in alike) + 1
+    return f"{mutant.kind} {number}: {bare(mutant.what)}"
+
+
 def fate(name: str, mutant: Mutant) -> tuple[str, str]:
-    """(found, kind), (as good, a name in REASONS or of a proof of `broken`), or (open, "")."""
+    """(found, kind), (as good, a name in REASONS, of a proof of `broken`, or reviewed), or (open, "")."""
     compiled, given, right = case(name)
     how = broken.verdict(replace(compiled, asm=mutant.text), given, right, SECONDS)
     if how is not None:
@@ -290,6 +364,12 @@ def reason(name: str, mutant: Mutant) -> str | None:
     tests = {line for line in (*mutant.lines, first - 1) if line in lines and WAIT.match(name_of(lines[line]))}
     if mutant.kind in ("delete-wait", "fixed-parity", "late-mbarrier") and tests and not telling(name) & tests:
         return "tells nothing"
+    if touched.startswith("cp.async.bulk.wait") and first not in settling(name):
+        return "nothing to wait for"
+    if BARRIER.match(touched) and mutant.kind in ("delete-barrier", "late-bar") and another_barrier(name, first):
+        return "another barrier"
+    if key(name, mutant) in REVIEWED.get(name, {}):
+        return "reviewed"
     if mutant.kind.endswith("-budget"):
         return "ptxas allots registers"
     if deleted and touched == "griddepcontrol.wait" and text.count(touched) == 1:

@@ -147,8 +147,8 @@ class Flags:
         self.shadow, self.fences = shadow, fences
         self.mail: dict[tuple[int, int, int], Array] = {}
         """By reach, CTA or cluster, and place: what has been handed on there."""
-        self.seen: dict[tuple[int, int], dict[int, tuple[Array, int]]] = {}
-        """By global warp and reach: what lanes, a bit for each, have found and not acquired, and at which clock."""
+        self.seen: dict[tuple[int, int], dict[int, Array]] = {}
+        """By global warp and reach: what lanes, a bit for each, have found and not acquired."""
 
     def access(
         self, places: Array, threads: Array, reach: int, *, reads: bool, writes: bool, acquires: bool
@@ -176,22 +176,20 @@ class Flags:
                         self._know(row, by, self.mail[key])
                     else:
                         found = self.seen.setdefault((row, near), {})
-                        before = found[by][0] if by in found else None
-                        found[by] = _joined(before, self.mail[key]), int(self.shadow.know[row, self.shadow.own[row]])
+                        found[by] = _joined(found.get(by), self.mail[key])
 
     def acquire(self, threads: Array, reach: int) -> None:
-        """Threads fence: what they have found, or lanes whom they have met since, they know."""
+        """Threads fence: what they have found themselves they know."""
         if not self.seen:
             return
         rows, lanes = by_warp(threads)
         for row, bits in zip(rows.tolist(), lanes):
             for near in range(min(reach, CLUSTER) + 1):
                 found = self.seen.get((row, near), {})
-                for by, (clocks, clock) in list(found.items()):
-                    here = bits if clock <= self.shadow.met[row] else by & bits
-                    if here:
-                        self._know(row, here, clocks)
-                    if here in (by, bits) and not by & ~here:
+                for by, clocks in list(found.items()):
+                    if by & bits:
+                        self._know(row, by & bits, clocks)
+                    if not by & ~bits:
                         del found[by]
 
     def _know(self, row: int, by: int, clocks: Array) -> None:

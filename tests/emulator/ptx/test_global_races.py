@@ -121,6 +121,8 @@ setp.lt.u32 %p2, %r8, 5; @%p2 bra L;
 mul.wide.u32 %d5, %r0, 4; add.s64 %d5, %d1, %d5; st.global.b32 [%d5+4], %r9; SKIP:"""
 FENCE = "fence.acq_rel.gpu;"
 TICKET = "atom.global.add.u32 %r7, [%d1], 1;"
+TOLD = "bar.sync 0;"
+"""Behind the fence of the thread that has taken the ticket."""
 
 
 def parts(release="", one="", acquire="", ticket=TICKET):
@@ -132,12 +134,13 @@ def parts(release="", one="", acquire="", ticket=TICKET):
 @pytest.mark.parametrize(
     "fences",
     [
-        {"release": FENCE, "acquire": FENCE},
-        {"one": FENCE, "acquire": FENCE},
-        {"one": "membar.gl;", "acquire": "fence.sc.gpu;"},
-        {"acquire": FENCE, "ticket": "atom.release.gpu.global.add.u32 %r7, [%d1], 1;"},
+        {"release": FENCE, "acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": FENCE + TOLD},
+        {"one": "membar.gl;", "acquire": "fence.sc.gpu;" + TOLD},
+        {"acquire": FENCE + TOLD, "ticket": "atom.release.gpu.global.add.u32 %r7, [%d1], 1;"},
         {"ticket": "atom.acq_rel.gpu.global.add.u32 %r7, [%d1], 1;"},
-        {"one": "fence.release.gpu;", "acquire": "fence.acquire.gpu;"},
+        {"one": FENCE, "ticket": TICKET + FENCE},
+        {"one": "fence.release.gpu;", "acquire": "fence.acquire.gpu;" + TOLD},
     ],
 )
 def test_tickets_hand_on_what_fences_release(fences):
@@ -149,13 +152,14 @@ def test_tickets_hand_on_what_fences_release(fences):
     [
         {},
         {"release": FENCE, "one": FENCE},
-        {"acquire": FENCE},
-        {"one": "fence.acq_rel.cta;", "acquire": FENCE},
-        {"one": FENCE, "acquire": "fence.acq_rel.cluster;"},
+        {"acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": FENCE},  # each thread's fence is for what it has read itself
+        {"one": "fence.acq_rel.cta;", "acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": "fence.acq_rel.cluster;" + TOLD},
         {"ticket": "atom.acq_rel.cta.global.add.u32 %r7, [%d1], 1;"},
-        {"one": FENCE, "acquire": FENCE, "ticket": "atom.relaxed.cluster.global.add.u32 %r7, [%d1], 1;"},
-        {"one": "fence.acquire.gpu;", "acquire": FENCE},
-        {"one": FENCE, "acquire": "fence.release.gpu;"},
+        {"one": FENCE, "acquire": FENCE + TOLD, "ticket": "atom.relaxed.cluster.global.add.u32 %r7, [%d1], 1;"},
+        {"one": "fence.acquire.gpu;", "acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": "fence.release.gpu;" + TOLD},
     ],
 )
 def test_missing_fences(fences):

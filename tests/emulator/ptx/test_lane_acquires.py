@@ -130,12 +130,12 @@ def test_a_lane_that_finds_a_flag(scope, grid, sees):
 
 
 def test_a_fence_by_another_lane_acquires_nothing():
-    """Lane 6 finds the flag, lane 7 fences and reads: they have to meet in between."""
+    """Lane 6 finds the flag and has to fence, then to meet lane 7, which reads; a fence of that one is for what it finds."""
     first = f"st.global.b32 [%d2], %r8; {WARP} {only('%r1', 0, 'st.release.gpu.global.b32 [%d1], 1;', 'F')}"
     polls = "SPIN: ld.relaxed.gpu.global.b32 %r5, [%d1]; setp.eq.u32 %p7, %r5, 0; @%p7 bra SPIN;"
     then = only("%r1", 7, "fence.acq_rel.gpu; ld.global.b32 %r5, [%d2];", "G")
-    body = only("%r13", 0, first, "A") + only("%r13", 1, only("%r1", 6, polls, "B") + "ORDER\n" + then, "C")
-    judged(body, WARP, "race", "another workgroup wrote", 32, 2)
+    body = only("%r13", 0, first, "A") + only("%r13", 1, only("%r1", 6, polls + "ORDER", "B") + WARP + then, "C")
+    judged(body, "fence.acq_rel.gpu;", "race", "another workgroup wrote", 32, 2)
 
 
 BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group [%d1], [sm], 128; cp.async.bulk.commit_group;"
