@@ -356,10 +356,13 @@ class GlobalShadow:
         """Where [rows, k] an earlier access (codes [rows, k]) is by another wave, or lane, that the row does not know
         to have made it; None: nowhere.
         """
-        who = ~(TIME ^ self.agents.lane_bits)
-        other = ((before ^ codes[:, None]) & who != 0) & (before != 0)
-        if not other.any():
+        if not before.any():
             return None
+        apart: Array = before ^ codes[:, None]
+        apart &= ~(TIME ^ self.agents.lane_bits)
+        if not apart.any():
+            return None
+        other = (apart != 0) & (before != 0)
         i, j = np.nonzero(other)
         late = self._late(before[i, j], codes[i], rows[i])
         if not late.any():
