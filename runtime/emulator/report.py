@@ -46,6 +46,8 @@ SAYS = (
         "mbarrier: a wait for parity 1 passes before the first phase has ended",
     ),
     ("another workgroup", "workgroups run in no order: each element is one workgroup's, or reached by atomics"),
+    ("had not waited for", f"s_waitcnt for that counter in front of the barrier; {_OURS}"),
+    ("no wait for", f"s_waitcnt with a count that covers it, between the two; {_OURS}"),
     ("griddepcontrol.wait", "griddepcontrol.wait in front of the first access, or in front of a barrier before it"),
     (
         "waited for the copy's mbarrier",
