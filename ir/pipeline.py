@@ -56,6 +56,7 @@ from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.long_repeats import long_repeats
+from wavedsl.ir.dataflow.odd_repeats import odd_repeats
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
@@ -156,7 +157,7 @@ def _with_room(graph: Graph, lowered: Callable[[Graph], tuple[Kernel, Plan]]) ->
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     """The graph as it is cut and laid out for a target. `join`: with one sum for those that are added up, which have to
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
-    graph = long_repeats(joined_sums(graph) if join else graph)
+    graph = odd_repeats(long_repeats(joined_sums(graph) if join else graph))
     graph = at_precision(late_additions(graph, target), target)
     return sum_before_atomics(written_places(mark_parts(by_hand(graph, target))))
 

@@ -37,7 +37,11 @@ def coarse_layout(layout: Layout, n: Node) -> Layout:
     dim, count = str(n.attrs["dim"]), n.attrs["count"]
     part = next(dim_name(d) for d in n.inputs[0].dims if d not in n.dims)
     if count & (count - 1):
-        raise CompileError(f"repeat_interleave of {count} elements each", n.loc, "powers of two are lowered")
+        raise CompileError(
+            f"repeat_interleave of {count} elements each, no power of two, of what is no read and lies in tiles of {dim}",
+            n.loc,
+            f"write it to an array and read that: wd.read(factors[…, wd.index({dim}) // {count}])",
+        )
     low = count.bit_length() - 1
     if layout.inner.width(dim) < low:
         layout = wide_box(layout)

@@ -49,11 +49,11 @@ def test_scaled_products_by_a_plain_instruction() -> None:
 
 
 def test_parts_that_are_no_power_of_two() -> None:
-    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 16, N: 96})
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 48, 1)], subs={M: 16, N: 96})
     def kernel(a: wd.Memory[M, N / 3, wd.f32], b: wd.Memory[M, N, wd.f32]):
-        wd.write(wd.repeat_interleave(wd.read(a), N), b)
+        wd.write(wd.repeat_interleave(wd.cumsum(wd.read(a), dim=M), N), b)
 
-    refused(kernel, CompileError, "repeat_interleave of 3 elements each", "powers of two")
+    refused(kernel, CompileError, "repeat_interleave of 3 elements each, no power of two", "wd.index(N) // 3")
 
 
 @pytest.mark.parametrize("op", ["extract", "shuffle"])
