@@ -7,6 +7,7 @@ from typing import Any
 
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.reshaped_places import counted_again
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.row_layout import regrouped
 from wavedsl.ir.layouts.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
@@ -120,17 +121,6 @@ def lifted(layout: Layout, dims: Iterable[str]) -> Layout:
     order = list(dims)
     missing = [(d, 1) for d in order if d not in layout.dims]
     return Layout(layout.inner, layout.digits, (*missing, *layout.extents)).reorder(order)
-
-
-def counted_again(n: Node) -> tuple[list[Any], list[Any], list[Any]]:
-    """Of a reshape (dimensions that stay, the old ones of the others, the new ones): what both sides list first or last
-    stays, whoever shares it."""
-    before, after = list(n.inputs[0].dims), list(n.dims)
-    most = min(len(before), len(after))
-    lead = next((i for i in range(most) if before[i] != after[i]), most)
-    trail = next((i for i in range(most - lead) if before[-1 - i] != after[-1 - i]), most - lead)
-    last = len(before) - trail
-    return before[:lead] + before[last:], before[lead:last], after[lead : len(after) - trail]
 
 
 def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:

@@ -119,12 +119,12 @@ def two_bit_keys(k: wd.Memory[B, T, D, F16], q: wd.Memory[B, T / 4, D, U8], low:
     """KIVI: channel by channel, 32 tokens with a least value and a step, four of them in a byte."""
     @wd.iterate(T)
     def group():
-        rows = wd.cast(wd.read(k), F32)
-        least, most = wd.min(rows, dim=T), wd.max(rows, dim=T)
+        rows = wd.cast(wd.read(k[:, wd.tile_start(T) + wd.index(R) * 4 + wd.index(J), :]), F32)
+        least, most = wd.min(rows, dim=(R, J)), wd.max(rows, dim=(R, J))
         size = wd.maximum(most - least, 1e-4) / 3
         code = wd.cast(wd.clamp(wd.round((rows - least) / size), 0, 3), I32)
         at = wd.tile_start(T) // 32
-        packed = wd.sum(wd.reshape(code, R, J, D) << (wd.index(J) * 2), dim=J)
+        packed = wd.sum(code << (wd.index(J) * 2), dim=J)
         wd.write(wd.cast(packed, U8), q[:, at * 8 + wd.index(R), :])
         wd.write(wd.cast(least, F16), low[:, at, :])
         wd.write(wd.cast(size, F16), step[:, at, :])
