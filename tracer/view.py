@@ -1,10 +1,10 @@
 """Slices of an array argument: `a[10:20, :]`, which `read`, `write` and atomics take like an array.
 
 In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at
-or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`, where `s` may be a traced number), or
-as many symbols as the array's dimension has more of (`a[: 2 * N]` of 4 N), the value has that dimension; of a slice with
-a step likewise the number of elements (`a[s : s + 2 * M : 2]`). A traced index with dimensions gathers (`table[ids, :]`) and scatters: the value has its
-dimensions in the place of the array's.
+or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`, where `s` may be a traced number),
+or as many symbols as the array's dimension has more of (`a[: 2 * N]` of 4 N), the value has that dimension; of a slice
+with a step likewise the number of elements (`a[s : s + 2 * M : 2]`). A traced index with dimensions gathers
+(`table[ids, :]`) and scatters: the value has its dimensions in the place of the array's.
 """
 
 from __future__ import annotations

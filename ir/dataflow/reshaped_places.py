@@ -67,7 +67,8 @@ def reshaped_places(graph: Graph, known: Mapping[Any, Any]) -> Graph:
 
     def change(copy: Copy, n: Node) -> Node:
         for reshape in reads.get(n.id, ()):
-            attrs = {**n.attrs, "mapping": _mapping(graph, n, reshape.dims, found[reshape.id], counted_again(reshape)[1])}
+            mapping = _mapping(graph, n, reshape.dims, found[reshape.id], counted_again(reshape)[1])
+            attrs = {**n.attrs, "mapping": mapping}
             instead[reshape.id] = copy.add("read", copy.of(n.inputs), attrs, ValueType(reshape.dims, n.dtype), n.loc)
         if n.id in reads and n.id not in kept and all(u.id in instead for u in users[n.id]):
             return instead[reads[n.id][0].id]

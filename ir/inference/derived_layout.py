@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Node
@@ -39,7 +38,7 @@ def coarse_layout(layout: Layout, n: Node) -> Layout:
     part = next(dim_name(d) for d in n.inputs[0].dims if d not in n.dims)
     if count & (count - 1):
         raise CompileError(
-            f"repeat_interleave of {count} elements each, no power of two, of what is no read and lies in tiles of {dim}",
+            f"repeat_interleave of {count} elements each, no power of two, of no read and in tiles of {dim}",
             n.loc,
             f"write it to an array and read that: wd.read(factors[…, wd.index({dim}) // {count}])",
         )

@@ -12,8 +12,8 @@ from typing import Any
 
 from wavedsl.ir.addresses.access import below, lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
-from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.dataflow.reshaped_places import counted_again
+from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.inference.derived_layout import same_layout
 from wavedsl.ir.kernel.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, from_words, scalar_type

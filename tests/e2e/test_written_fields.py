@@ -170,39 +170,24 @@ def relaxed_case(b: int, y: int, x: int, t: int) -> Case:
 # ---- filters
 
 
-@wd.wave([wd.WorkgroupConstraint(B, 4, 0), wd.TilingConstraint(T, 64)])
+@wd.wave([wd.WorkgroupConstraint(B, 4, 0)])
 def biquads(x: wd.Memory[B, T, F32], taps: wd.Memory[S, 5, F32], y: wd.Memory[B, T, F32]):
     """Four sections of second order, one behind the other; each one's state is a pair, its steps 2 x 2 matrices that a
     scan multiplies."""
-    zero = wd.Register[B, F32](0.0)
-
     def behind(m, n):
         a, b, c, d, p, q = m
         e, f, g, h, r, s = n
         return (e * a + f * c, e * b + f * d, g * a + h * c, g * b + h * d,
                 e * p + f * q + r, g * p + h * q + s)  # fmt: skip
 
-    @wd.iterate(T, init_args=[zero] * 8)
-    def tiles(*states):
-        values, after = wd.read(x), []
-        for i in range(4):
-            b0, b1, b2, a1, a2 = (wd.read(taps[i, j]) for j in range(5))
-            p, q = states[2 * i], states[2 * i + 1]
-            one = wd.Register[T, B, F32](1.0)
-            drive = (b1 - a1 * b0) * values, (b2 - a2 * b0) * values
-            steps = (-a1 * one, one, -a2 * one, one * 0, *drive)
-            a, b, c, d, r, s = wd.scan(steps, behind, (1.0, 0.0, 0.0, 1.0, 0.0, 0.0), dim=T)
-            now = a * p + b * q + r, c * p + d * q + s
-            first = wd.index(T) == wd.tile_start(T)
-            before = [wd.where(first, old, wd.shuffle(new, wd.index(T) - wd.tile_start(T) - 1, dim=T))
-                      for old, new in zip((p, q), now, strict=True)]  # fmt: skip
-            last = wd.index(T) == wd.minimum(wd.tile_stop(T), T) - 1
-            after += [wd.sum(wd.where(last, n, 0.0), dim=T) for n in now]
-            values = b0 * values + before[0]
-        wd.write(values, y)
-        return tuple(after)
-
-    del tiles
+    values = wd.read(x)
+    for i in range(4):
+        b0, b1, b2, a1, a2 = (wd.read(taps[i, j]) for j in range(5))
+        one = values * 0 + 1
+        steps = (-a1 * one, one, -a2 * one, one * 0, (b1 - a1 * b0) * values, (b2 - a2 * b0) * values)
+        *_, now, _ = wd.scan(steps, behind, (1.0, 0.0, 0.0, 1.0, 0.0, 0.0), dim=T)
+        values = b0 * values + wd.shuffle(now, wd.index(T) - 1, dim=T)
+    wd.write(values, y)
 
 
 def biquads_case(b: int, t: int) -> Case:
@@ -216,7 +201,7 @@ def biquads_case(b: int, t: int) -> Case:
             out[:, i] = b0 * values[:, i] + p
             p, q = b1 * values[:, i] - a1 * out[:, i] + q, b2 * values[:, i] - a2 * out[:, i]
         values = out
-    return Case([x, taps, np.zeros_like(x)], {2: values}, {S: 4}, 1e-3, (B, T))
+    return Case([x, taps, np.zeros_like(x)], {2: values}, {S: 4}, 1e-3, (B,))
 
 
 @wd.wave([wd.WorkgroupConstraint(B, 1, 1), wd.WorkgroupConstraint(F, 16, 0), wd.TilingConstraint(N, 32)],
@@ -292,8 +277,8 @@ def wavelets_case(b: int, n: int) -> Case:
 
 @wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.TilingConstraint(T, 1)])
 def early_exercise(
-    spot: wd.Memory[B, F32], strike: wd.Memory[B, F32], up: wd.Scalar[F32], chance: wd.Scalar[F32], keep: wd.Scalar[F32],
-    price: wd.Memory[B, F32],
+    spot: wd.Memory[B, F32], strike: wd.Memory[B, F32], up: wd.Scalar[F32], chance: wd.Scalar[F32],
+    keep: wd.Scalar[F32], price: wd.Memory[B, F32],
 ):  # fmt: skip
     """An American put on a tree of N - 1 steps, from its leaves to its root."""
     n, s, k = wd.index(N), wd.read(spot), wd.read(strike)
@@ -436,7 +421,8 @@ def threshold(image: wd.Memory[B, Y, X, U8], counts: wd.Memory[B, K, I32], out: 
 def threshold_case(b: int, y: int, x: int) -> Case:
     rng = np.random.default_rng(0)
     dark = rng.random((b, y, x)) < 0.4
-    image = np.where(dark, rng.normal(60, 15, dark.shape), rng.normal(170, 20, dark.shape)).clip(0, 255).astype(np.uint8)
+    image = np.where(dark, rng.normal(60, 15, dark.shape), rng.normal(170, 20, dark.shape))
+    image = image.clip(0, 255).astype(np.uint8)
     counts = np.stack([np.bincount(i.ravel(), minlength=256) for i in image])
     low, sums = counts.cumsum(1), (counts * np.arange(256)).cumsum(1)
     high = low[:, -1:] - low
@@ -498,7 +484,8 @@ def between(x: wd.Memory[N, F32], knots: wd.Memory[B, F32], values: wd.Memory[B,
 
 def between_case(n: int, b: int) -> Case:
     x, knots, values = normal(n), np.sort(normal(b, seed=1)), normal(b, seed=2)
-    return Case([x, knots, values, np.zeros_like(x)], {3: np.interp(wide(x), wide(knots), wide(values))}, {}, 1e-4, (N,))
+    want = np.interp(wide(x), wide(knots), wide(values))
+    return Case([x, knots, values, np.zeros_like(x)], {3: want}, {}, 1e-4, (N,))
 
 
 @wd.wave([wd.WorkgroupConstraint(N, 256, 0)])

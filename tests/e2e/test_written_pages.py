@@ -7,7 +7,7 @@ import math
 
 import ml_dtypes
 import numpy as np
-from families import Case, both_tests, normal, wide
+from families import Case, both_tests, normal, philox, wide
 
 import wavedsl as wd
 
@@ -384,7 +384,7 @@ def without_the_obvious(
     dropped = likely & (p > lowest) & (wd.random(seed, B) < chance)
     wd.write(wd.cast(~dropped, I32), kept)
     noise = -wd.log(-wd.log(wd.random(seed + 1, B, V) + 1e-20) + 1e-20)
-    wd.write(wd.argmax(wd.where(dropped, -math.inf, logp + noise * 0), dim=V), token)
+    wd.write(wd.argmax(wd.where(dropped, -math.inf, logp + noise), dim=V), token)
 
 
 def obvious_case(b: int, v: int) -> Case:
@@ -393,9 +393,10 @@ def obvious_case(b: int, v: int) -> Case:
     logp = away + 1.5 * (logp - away)
     p = softmax(logp)
     likely = p >= 0.05
-    dropped = likely & (p > np.where(likely, p, np.inf).min(1, keepdims=True))
-    token = np.where(dropped, -np.inf, logp).argmax(1)
-    arguments = [x, unwanted, np.float32(1.5), np.float32(0.05), np.float32(1.0), np.uint32(7), np.zeros(b, np.int32),
+    dropped = likely & (p > np.where(likely, p, np.inf).min(1, keepdims=True)) & (philox(7, b) < 0.6)[:, None]
+    noise = -np.log(-np.log(philox(8, b * v) + 1e-20) + 1e-20).reshape(b, v)
+    token = np.where(dropped, -np.inf, logp + noise).argmax(1)
+    arguments = [x, unwanted, np.float32(1.5), np.float32(0.05), np.float32(0.6), np.uint32(7), np.zeros(b, np.int32),
                  np.zeros((b, v), np.int32)]  # fmt: skip
     return Case(arguments, {6: token, 7: ~dropped}, dynamic=(B,))
 

@@ -1,5 +1,5 @@
-"""What stands around experts and adapters: who goes where, rows on their way there and back, gradients of both, products
-by the weights of each row's own expert or adapter."""
+"""What stands around experts and adapters: who goes where, rows on their way there and back, gradients of both,
+products by the weights of each row's own expert or adapter."""
 
 from __future__ import annotations
 
@@ -194,7 +194,8 @@ def shared_expert(
 
 def shared_expert_case(t: int, k: int, d: int) -> Case:
     x, shared, residual = (normal(t, d, seed=s, dtype=np.float16) for s in range(3))
-    gate, routed, weight = normal(d, seed=4, dtype=np.float16), normal(t, k, d, seed=5, dtype="f2"), normal(t, k, seed=6)
+    gate, routed = normal(d, seed=4, dtype=np.float16), normal(t, k, d, seed=5, dtype=np.float16)
+    weight = normal(t, k, seed=6)
     through = sigmoid((wide(x) * wide(gate)).sum(1, keepdims=True))
     want = (wide(routed) * wide(weight)[..., None]).sum(1) + through * wide(shared) + wide(residual)
     return Case([x, gate, shared, routed, weight, residual, np.zeros_like(x)], {6: want}, {}, 5e-3, (T,))
