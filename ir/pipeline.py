@@ -4,6 +4,7 @@
                                                           grid/split_choice.py, dataflow/split_k.py, joined_parts.py
     join      sums along one dimension that are added up                                       dataflow/joined_sums.py
     repeat    factors that stand for several tiles are read where one starts                  dataflow/long_repeats.py
+    odd       factors of groups that no bits count are read for every element                 dataflow/odd_repeats.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
     by hand   scales that no instruction takes are multiplied, operands are as wide as the chip's matrix units take them
@@ -19,7 +20,8 @@
       infer     which lane and register holds which element of every value                          inference/infer.py
     lower     the kernel, then the steps of every region  lower_kernel.py, regions/lower_regions.py, schedule/steps.py
       more      again, for more waves, where its values are more than registers  kernel/pressure.py, cuts/partition.py
-      pick      again, with elements picked for renamed dimensions, where it lacks registers    dataflow/picked_names.py
+      pick      again, with elements picked for renamed dimensions, and read where reshaped ones lie, where it lacks
+                registers                                         dataflow/picked_names.py, dataflow/reshaped_places.py
       place     which reads go through shared memory, their places and copies  staging/plan_reads.py, staging/staging.py
       schedule  software pipeline of a loop body, barriers; its kernel IR  schedule/plan_body.py, regions/emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)  kernel/kernel_passes.py
@@ -64,7 +66,9 @@ from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.long_repeats import long_repeats
+from wavedsl.ir.dataflow.odd_repeats import odd_repeats
 from wavedsl.ir.dataflow.picked_names import picked_names
+from wavedsl.ir.dataflow.reshaped_places import reshaped_places
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.dataflow.written_places import written_places
@@ -112,7 +116,7 @@ def build_kernel(
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
     try:
-        kernel, plan = _with_room(graph, lowered)
+        kernel, plan = _with_room(graph, {**graph.subs, **dims}, lowered)
         if not target.assembler_schedules and joined_sums(traced) is not traced and crowding(plan, kernel) > 0:
             apart = lowered(prepared(traced, target, join=False))
             kernel, plan = min((kernel, plan), apart, key=crowding_on_demand)
@@ -137,10 +141,12 @@ def build_kernel(
     return kernel, plan.partition
 
 
-def _with_room(graph: Graph, lowered: Callable[[Graph], tuple[Kernel, Plan]]) -> tuple[Kernel, Plan]:
-    """A graph lowered; where that lacks registers, with elements picked for dimensions that are renamed, if it lacks
-    fewer so."""
-    picked = picked_names(graph)
+def _with_room(
+    graph: Graph, known: Mapping[Any, Any], lowered: Callable[[Graph], tuple[Kernel, Plan]]
+) -> tuple[Kernel, Plan]:
+    """A graph lowered; where that lacks registers, with elements picked for dimensions that are renamed, and read and
+    written where they lie for those that are reshaped, if it lacks fewer so."""
+    picked = picked_names(reshaped_places(graph, known))
     try:
         kernel, plan = lowered(graph)
     except RegisterPressureError as refused:
@@ -164,7 +170,7 @@ def _with_room(graph: Graph, lowered: Callable[[Graph], tuple[Kernel, Plan]]) ->
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     """The graph as it is cut and laid out for a target. `join`: with one sum for those that are added up, which have to
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
-    graph = long_repeats(joined_sums(graph) if join else graph)
+    graph = odd_repeats(long_repeats(joined_sums(graph) if join else graph))
     graph = at_precision(late_additions(graph, target), target)
     return sum_before_atomics(written_places(mark_parts(by_hand(graph, target))))
 
