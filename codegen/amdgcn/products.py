@@ -8,16 +8,19 @@ set guides). L2: 128 bytes a clock and channel, 16 channels per XCD (CDNA 3 and 
 
 from __future__ import annotations
 
-from wavedsl.ir.product import Product
+from wavedsl.ir.product import Pace, Product
 
 DIES = {"gfx90a": 1, "gfx942": 8, "gfx950": 8}
 """Accelerator dies (XCDs) of one product, each with an L2 cache, that one launch runs on: CDNA 3 and CDNA 4 white
 papers. A die of MI250X is a device of its own."""
 _VECTOR = {"f64": 128, "f32": 256, "f16": 256}
 _MISS = 800
+_LARGE = ((256, 256), (256, 128), (128, 128))
+_PACE = Pace(load=700, mixed=0.25, step=100, ends=3000, exchange=500)
+"""Fitted to 490 products in bf16 of each of MI300X and MI355X (`strategies/matrix_cuts.py`)."""
 
 PRODUCTS = tuple(
-    Product(name, target, units, clock, hbm, l2, rate, _MISS / clock, _VECTOR, {})
+    Product(name, target, units, clock, hbm, l2, rate, _MISS / clock, _VECTOR, {}, large=_LARGE, pace=_PACE)
     for name, target, units, clock, hbm, l2, rate in (
         ("MI250X die", "gfx90a", 110, 1.7e9, 1.6e12, 8 << 20, 4096),
         ("MI300X", "gfx942", 304, 2.1e9, 5.3e12, 4 << 20, 16384),

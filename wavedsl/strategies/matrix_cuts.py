@@ -23,7 +23,7 @@ from math import ceil
 from typing import NamedTuple
 
 from wavedsl.analysis.strategy import PERSISTENT_K, TileChoice
-from wavedsl.ir.product import Product
+from wavedsl.ir.product import Pace, Product
 from wavedsl.strategies.caching import runs_ahead
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.warpgroups import Rates
@@ -50,22 +50,11 @@ GAIN_OF_BLOCKS = 0.8
 """The same of blocks of ragged groups: products of a few rows per group, which memory bounds, gain nothing."""
 
 
-class Pace(NamedTuple):
-    """Fitted clocks: of a load under way; share of a step's work that is added to it, since what is loaded is stored
-    behind products; of barriers per step; of what a workgroup begins and ends with; of an exchange of parts."""
-
-    load: float
-    mixed: float
-    step: float
-    ends: float
-    exchange: float
-
-
 class Unit(NamedTuple):
     """What an estimate asks of a chip: its rates; multiply-adds per clock of a unit; bytes per clock of a unit's ports
     of shared memory and of L2; bytes of its shared memory; its SIMDs; lanes of a wave; whether copies run as far ahead
-    as a ring has slots; whether its assembler orders instructions; the share of memory's rate that kernels reach; the
-    pace of its vendor's."""
+    as a ring has slots; whether its assembler orders instructions; the share of memory's rate that kernels reach; its
+    pace."""
 
     rates: Rates
     products: float
@@ -82,21 +71,19 @@ class Unit(NamedTuple):
     @staticmethod
     def of(chip: Product, form: Form) -> Unit:
         target, rates = get_target(chip.target), Rates.of(chip)
+        assert chip.pace is not None, "asked of a product that `suits` refuses"
         return Unit(
             rates, chip.matrix_rates(target)[form.multiplied.name] / 2, chip.unit_port(target, "load.shared"),
             min(rates.unit, chip.unit_port(target, "load.global")), target.shared_bytes, target.simds,
-            target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, PACE[target.vendor],
+            target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, chip.pace,
         )  # fmt: skip
-
-
-PACE = {"amd": Pace(700, 0.25, 100, 3000, 500), "nvidia": Pace(1200, 0.5, 100, 1500, 2000)}
 
 
 def suits(form: Form, chip: Product) -> bool:
     """Whether waves multiply this dtype by matrix instructions whose operands they load themselves, on a chip that has
-    no other ones."""
+    no other ones, and whose pace is known."""
     target = get_target(chip.target)
-    if form.precision or target.warpgroup is not None:
+    if form.precision or target.warpgroup is not None or chip.pace is None:
         return False
     return form.multiplied.name in chip.matrix_rates(target)
 
