@@ -111,6 +111,8 @@ class _Play:
         self.valu = target.cost("valu").cycles
         self.lds_costs: dict[int, Any] = {}
         """Bytes of an access of LDS → what the target says of it."""
+        self.near: dict[int, bool] = {}
+        """Access (`id`) → whether it `comes_from_l2`."""
 
     # --------------------------------------------------------------------------------------------------------- values
 
@@ -310,7 +312,9 @@ class _Play:
         missed = self.cache.missed([x + shift for x in lines] if shift else lines)
         done = start + clocks
         if missed:
-            near = op.name.startswith("load") and comes_from_l2(self.kernel, op)
+            near = self.near.get(id(op))
+            if near is None:
+                near = self.near[id(op)] = op.name.startswith("load") and comes_from_l2(self.kernel, op)
             transfer = missed * (self.near_clocks if near else self.line_clocks)
             self.link_free = max(start, self.link_free) + transfer
             self.busy["memory"] += transfer

@@ -20,7 +20,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from wavedsl.analysis.strategy import PERSISTENT_K, TileChoice
 from wavedsl.ir.product import Pace, Product
@@ -94,6 +96,27 @@ def too_long(form: Form, tiles: TileChoice, chip: Product) -> bool:
     return wide and suits(form, chip) and tiles.tile_k * form.dtype.bits // 8 > ROWS[0]
 
 
+class _Cuts(NamedTuple):
+    """Several cuts, one number or array for each field of `TileChoice`, and whether units share the steps of all tiles
+    (`dealt`) and waves share K (`along_k`)."""
+
+    rows: Any
+    columns: Any
+    deep: Any
+    stages: Any
+    waves_m: Any
+    waves_n: Any
+    split: Any
+    dealt: Any = False
+    along_k: Any = False
+
+    @staticmethod
+    def of(tiles: Sequence[TileChoice], split: Any, unit: Unit, form: Form, **how: Any) -> _Cuts:
+        """`split` parts of each: a row for each of `tiles`."""
+        of = np.array([(x.tile_m, x.tile_n, x.tile_k, _stages(form, x, unit), x.waves_m, x.waves_n) for x in tiles])
+        return _Cuts(*of.T[:, :, None], split, **how)
+
+
 def better_cut(
     form: Form, sizes: Sequence[int], tiles: TileChoice, chip: Product, dealt: bool = False, along_k: bool = False
 ) -> TileChoice | None:  # fmt: skip
@@ -102,45 +125,65 @@ def better_cut(
     if not suits(form, chip):
         return None
     unit = Unit.of(chip, form)
-    found = _best(form, tuple(sizes), unit)
-    if found is None or clocks(form, sizes, found, unit) >= GAIN * clocks(form, sizes, tiles, unit, dealt, along_k):
+    found = next(iter(_best_cuts(form, tuple(sizes), unit)), None)
+    if found is None or found.clocks >= GAIN * clocks(form, sizes, tiles, unit, dealt, along_k):
         return None
-    return found
+    return found.tiles
 
 
-@functools.lru_cache(maxsize=4096)
-def _best(form: Form, sizes: tuple[int, ...], unit: Unit) -> TileChoice | None:
-    return min(_cuts(form, sizes, unit), key=lambda x: clocks(form, sizes, x, unit), default=None)
+class _Found(NamedTuple):
+    clocks: float
+    tiles: TileChoice
 
 
 def best_cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[TileChoice]:
-    """The best of each tile, the best of all first, while they are estimated to take no more than `HOPELESS` times as
-    long as that."""
-    if not suits(form, chip):
-        return
-    unit, seen = Unit.of(chip, form), set[tuple[int, int]]()
-    found = sorted((clocks(form, sizes, x, unit), i, x) for i, x in enumerate(_cuts(form, tuple(sizes), unit)))
-    for needed, _, cut in found:
-        if needed > HOPELESS * found[0][0]:
-            return
-        if (cut.tile_m, cut.tile_n) not in seen:
-            seen.add((cut.tile_m, cut.tile_n))
-            yield cut
+    """The best of each tile, the best of all first, as far as they are estimated to take no more than `HOPELESS` times
+    as long as that."""
+    if suits(form, chip):
+        yield from (x.tiles for x in _best_cuts(form, tuple(sizes), Unit.of(chip, form)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> tuple[_Found, ...]:
+    """All cuts are estimated at once: a row for each tile, a column for each number of parts."""
+    every = list(_tiles(form, sizes, unit))
+    if not every:
+        return ()
+    parts = np.arange(1, max(1, min(MOST_PARTS, sizes[2] // LEAST_DEPTH)) + 1)
+    needed = _clocks(form, sizes, _Cuts.of(every, parts, unit, form), unit)
+    needed[[not _in_parts(form, x, unit) for x in every], 1:] = np.inf
+    found: dict[tuple[int, int], _Found] = {}
+    for tiles, row in zip(every, needed):
+        best, tile = int(np.argmin(row)), (tiles.tile_m, tiles.tile_n)
+        if tile not in found or row[best] < found[tile].clocks:
+            found[tile] = _Found(float(row[best]), replace(tiles, split=int(parts[best])))
+    least = sorted(found.values(), key=lambda x: x.clocks)
+    return tuple(x for x in least if x.clocks <= HOPELESS * least[0].clocks)
 
 
 def clocks(
     form: Form, sizes: Sequence[int], tiles: TileChoice, unit: Unit, dealt: bool = False, along_k: bool = False
 ) -> float:  # fmt: skip
     """Clocks that a product is estimated to take; `dealt` and `along_k` as for `better_cut`."""
+    cut = _Cuts.of([tiles], tiles.split, unit, form, dealt=dealt, along_k=along_k)
+    return float(_clocks(form, sizes, cut, unit).item())
+
+
+def _clocks(form: Form, sizes: Sequence[int], x: _Cuts, unit: Unit) -> Any:
+    """Clocks that a product is estimated to take in each of these cuts."""
     m, n, k = sizes
-    groups = ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) * tiles.split
-    total = _launch(form, tiles, unit, groups, k, _memory(form, m + n, m * n, k, unit), dealt, along_k)
-    if tiles.split == 1:
-        return total
-    rates, each = unit.rates, ceil(groups / unit.rates.units)
-    sums = tiles.tile_m * tiles.tile_n * form.sums.bits / 8 / unit.loads
-    held = tiles.split * m * n * form.sums.bits / 8
-    return total + each * sums + unit.pace.exchange + rates.added(tiles.split, sums) + rates.spilled(held)
+    groups = _ceil(m / x.rows) * _ceil(n / x.columns) * x.split
+    total = _launch(form, x, unit, groups, k, _memory(form, m + n, m * n, k, unit))
+    rates = unit.rates
+    sums = x.rows * x.columns * form.sums.bits / 8 / unit.loads
+    held = x.split * m * n * form.sums.bits / 8
+    each = _ceil(groups / rates.units)
+    more = each * sums + unit.pace.exchange + rates.added(x.split, sums) + rates.spilled(held)
+    return np.where(x.split > 1, total + more, total)
+
+
+def _ceil(x: Any) -> Any:
+    return np.ceil(x - 1e-9)
 
 
 def better_blocks(
@@ -150,15 +193,19 @@ def better_blocks(
     take about as many, and where nothing can be estimated."""
     if not suits(form, chip):
         return None
-    unit, used = Unit.of(chip, form), [x for x in groups if x]
-    memory = _memory(form, len(used) * n + sum(used), sum(used) * n, k, unit)
+    unit, used = Unit.of(chip, form), np.array([x for x in groups if x])
+    memory = _memory(form, len(used) * n + int(used.sum()), int(used.sum()) * n, k, unit)
 
-    def needed(tiles: TileChoice) -> float:
-        count = sum(ceil(x / tiles.tile_m) for x in used) * ceil(n / tiles.tile_n)
-        return _launch(form, tiles, unit, count, k, memory, False, False)
+    def needed(every: Sequence[TileChoice]) -> Any:
+        x = _Cuts.of(every, 1, unit, form)
+        count = _ceil(used / x.rows).sum(axis=1, keepdims=True) * _ceil(n / x.columns)
+        return _launch(form, x, unit, count, k, memory)[:, 0]
 
-    found = min((x for x in _cuts(form, (max(used), n, k), unit) if x.split == 1), key=needed, default=tiles)
-    return found if needed(found) < GAIN_OF_BLOCKS * needed(tiles) else None
+    every = list(_tiles(form, (int(used.max()), n, k), unit))
+    if not every:
+        return None
+    found = needed(every)
+    return every[int(np.argmin(found))] if found.min() < GAIN_OF_BLOCKS * needed([tiles]).item() else None
 
 
 def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
@@ -166,26 +213,24 @@ def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
     return (rows * k * form.dtype.bits + results * form.out.bits) / 8 / unit.rates.memory / unit.reached
 
 
-def _launch(
-    form: Form, tiles: TileChoice, unit: Unit, groups: int, k: int, memory: float, dealt: bool, along_k: bool
-) -> float:  # fmt: skip
+def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, k: int, memory: float) -> Any:
     """Clocks of a launch of so many workgroups, but for the exchange of parts. `memory`: clocks of the least that it
     moves."""
     rates, pace = unit.rates, unit.pace
     size = form.dtype.bits / 8
-    rows, columns, deep = tiles.tile_m, tiles.tile_n, tiles.tile_k
-    waves, stages = tiles.waves_m * tiles.waves_n, _stages(form, tiles, unit)
-    each = 1 if dealt else ceil(groups / rates.units)
-    stage = (rows + columns) * deep * size
-    resident = max(1, min(each, int(unit.shared_bytes // (stages * stage)), 16 * unit.simds // waves))
-    products = rows * columns * deep / unit.products * unit.simds / min(unit.simds, waves * resident)
-    read = stage if along_k else waves * (rows / tiles.waves_m + columns / tiles.waves_n) * deep * size
-    busy = max(products, (read + stage) / unit.shared, stage / unit.loads)
-    ahead = max(1, stages - 1) if unit.ahead else 1
-    step = max(busy + pace.step / resident, (pace.load + pace.mixed * busy) / (ahead * resident))
-    steps = ceil(k / tiles.split / deep)
-    steps = ceil(groups * steps / rates.units) if dealt else each * steps
-    return max(steps * step, memory) + pace.ends * max(1.0, each / resident)
+    waves = x.waves_m * x.waves_n
+    each = np.where(x.dealt, 1, _ceil(groups / rates.units))
+    stage = (x.rows + x.columns) * x.deep * size
+    room = np.minimum(unit.shared_bytes // (x.stages * stage), 16 * unit.simds // waves)
+    resident = np.maximum(1, np.minimum(each, room))
+    products = x.rows * x.columns * x.deep / unit.products * unit.simds / np.minimum(unit.simds, waves * resident)
+    read = np.where(x.along_k, stage, waves * (x.rows / x.waves_m + x.columns / x.waves_n) * x.deep * size)
+    busy = np.maximum(np.maximum(products, (read + stage) / unit.shared), stage / unit.loads)
+    ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1
+    step = np.maximum(busy + pace.step / resident, (pace.load + pace.mixed * busy) / (ahead * resident))
+    steps = _ceil(k / x.split / x.deep)
+    steps = np.where(x.dealt, _ceil(groups * steps / rates.units), each * steps)
+    return np.maximum(steps * step, memory) + pace.ends * np.maximum(1.0, each / resident)
 
 
 def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
@@ -196,7 +241,7 @@ def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
     return max(2, min(4, unit.shared_bytes // stage))
 
 
-def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
+def _tiles(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
     m, n, k = sizes
     for rows in SIDES:
         for columns in SIDES:
@@ -204,20 +249,19 @@ def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice
                 continue
             for count in (4, 8) if rows * columns >= WIDE_AREA else (4,):
                 waves = _waves(rows, columns, count)
-                sums = rows * columns / (unit.lanes * count)
-                if sums > (MOST_SUMS if form.sums.bits == 32 else MOST_DOUBLES):
+                if rows * columns / (unit.lanes * count) > (MOST_SUMS if form.sums.bits == 32 else MOST_DOUBLES):
                     continue
                 for row in ROWS[: 1 if unit.assembler and rows + columns > MOST_SIDES else None]:
                     deep = row * 8 // form.dtype.bits
-                    if waves is None or 2 * (rows + columns) * row > unit.shared_bytes or deep > 2 * k:
-                        continue
-                    stages = 0 if unit.ahead else 2
-                    tiles = TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
-                    yield tiles
-                    if unit.assembler and 2 * sums > MOST_SUMS:
-                        continue  # parts of sums are loaded beside them, and ptxas spills
-                    for parts in range(2, min(MOST_PARTS, k // LEAST_DEPTH) + 1):
-                        yield replace(tiles, split=parts)
+                    if waves is not None and 2 * (rows + columns) * row <= unit.shared_bytes and deep <= 2 * k:
+                        stages = 0 if unit.ahead else 2
+                        yield TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
+
+
+def _in_parts(form: Form, tiles: TileChoice, unit: Unit) -> bool:
+    """Whether K may be cut: parts of sums are loaded beside them, and where ptxas orders that it spills many."""
+    sums = tiles.tile_m * tiles.tile_n / (unit.lanes * tiles.waves_m * tiles.waves_n)
+    return not unit.assembler or 2 * sums <= MOST_SUMS
 
 
 def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:

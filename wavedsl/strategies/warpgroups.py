@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from wavedsl.ir.inference.mma_tiles import SPARE, warpgroup_registers
 from wavedsl.ir.product import Product
@@ -148,14 +148,14 @@ class Rates(NamedTuple):
             BETWEEN * chip.clock, chip.l2_bytes,
         )  # fmt: skip
 
-    def added(self, parts: int, sums: float) -> float:
+    def added(self, parts: Any, sums: Any) -> Any:
         """Clocks in which the last workgroup of a tile adds `parts`, whose sums take `sums` clocks to come from L2; of
         two parts the other one."""
-        return (parts if parts > 2 else 1) * (sums + NEAR * self.latency)
+        return (parts - (parts == 2)) * (sums + NEAR * self.latency)
 
-    def spilled(self, held: float) -> float:
+    def spilled(self, held: Any) -> Any:
         """Clocks in which sums of so many bytes go to memory and back, where L2 does not keep them."""
-        return 2 * held / self.memory if held > KEPT_SUMS * self.l2_bytes else 0.0
+        return 2 * held / self.memory * (held > KEPT_SUMS * self.l2_bytes)
 
 
 def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Cut:
