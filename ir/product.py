@@ -35,10 +35,12 @@ class PowerLimit:
 
 class Pace(NamedTuple):
     """What estimates of a product by waves that load their own operands take for granted beside rates, in clocks: of a
-    load under way; the share of a step's work that is added to it, since what is loaded is stored behind products; of
-    barriers per step; of what a workgroup begins and ends with; of an exchange of parts of K."""
+    load under way that L2 serves, and what it takes longer from memory; the share of a step's work that is added to it,
+    since what is loaded is stored behind products; of barriers per step; of what a workgroup begins and ends with; of
+    an exchange of parts of K."""
 
     load: float
+    far: float
     mixed: float
     step: float
     ends: float
@@ -75,6 +77,8 @@ class Product:
     large: tuple[tuple[int, int], ...] = ()
     """Rows and columns of tiles whose operands shared memory feeds to the matrix units as fast as they multiply, the
     best first."""
+    memory_cache: int = 0
+    """Bytes of a cache between the L2 of all dies and memory."""
     pace: Pace | None = None
     """Fitted to the cycle model; None: nothing was fitted, and nothing is estimated by it."""
 

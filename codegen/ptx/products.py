@@ -28,7 +28,7 @@ _LARGE = ((128, 256), (128, 128))
 PRODUCTS = (
     Product(
         "A100", "sm_80", 108, 1.41e9, 2.039e12, 40 << 20, 5120, 290 / 1.41e9, _AMPERE, {}, large=_LARGE,
-        pace=Pace(load=1200, mixed=0.5, step=100, ends=1500, exchange=2000),  # fitted as AMD's
+        pace=Pace(load=1200, far=0, mixed=0.5, step=100, ends=1500, exchange=2000),  # fitted as AMD's
     ),
     Product("H100 SXM", "sm_90a", 132, 1.83e9, 3.35e12, 50 << 20, None, 0.65e-6, _HOPPER, _WGMMA, 0.92, large=_LARGE),
     Product(

@@ -4,8 +4,9 @@ In: a kernel, the values of its hidden parameters, its grid. Out: per region a `
 uniform integers are in each of them; which branches they take.
 
 The one idea: a place has a row for each execution that differs from others in a number that matters, so ranges that
-depend on the workgroup's tile, or on a loop around and what it carries, are counted exactly and all at once, in NumPy. Rows are made of
-workgroups only where the bounds of some loop depend on them, and of a loop's trips as long as there are few enough.
+depend on the workgroup's tile, or on a loop around and what it carries, are counted exactly and all at once, in NumPy.
+Rows are made of workgroups only where the bounds of some loop depend on them, and of a loop's trips as long as there
+are few enough.
 """
 
 from __future__ import annotations
@@ -194,7 +195,8 @@ def _carried(kernel: Kernel) -> dict[int, tuple[Value, Value]]:
             continue
         body = op.regions[0]
         for arg, begin, end in zip(body.args[1:], op.args[3:], body.ops[-1].args):
-            if arg.type.kind in ("i32", "i64") and arg.type.n == 1 and end.op is not None and end.op.name == "add" and arg in end.op.args:
+            counts = arg.type.kind in ("i32", "i64") and arg.type.n == 1
+            if counts and end.op is not None and end.op.name == "add" and arg in end.op.args:
                 one, other = end.op.args
                 found[arg.id] = begin, other if one is arg else one
     return found

@@ -19,14 +19,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from wavedsl.analysis.strategy import PERSISTENT_K, TileChoice
 from wavedsl.ir.product import Pace, Product
-from wavedsl.strategies.caching import runs_ahead
+from wavedsl.strategies.caching import SHARED_SHARE, runs_ahead
+from wavedsl.strategies.gemv_cuts import LEAST_STEPS
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.warpgroups import Rates
 from wavedsl.targets import get_target
@@ -48,6 +48,13 @@ HOPELESS = 1.3
 """Factor of the least estimated clocks beyond which a cut is not tried."""
 GAIN = 0.9
 """Share of the clocks of what there is that another cut must be estimated to take at most."""
+ALONE = 0.2
+"""Share of the shorter of products and accesses to shared memory that the longer one does not hide where a unit has one
+workgroup with one slot."""
+SOFT = 6
+"""Exponent of the sum that stands for the longer of two."""
+GAIN_OF_DEALT = 0.9
+"""The same of tiles whose steps units share, relative to whole ones and parts of equal length."""
 GAIN_OF_BLOCKS = 0.8
 """The same of blocks of ragged groups: products of a few rows per group, which memory bounds, gain nothing."""
 
@@ -119,7 +126,7 @@ class _Cuts(NamedTuple):
 
 def better_cut(
     form: Form, sizes: Sequence[int], tiles: TileChoice, chip: Product, dealt: bool = False, along_k: bool = False
-) -> TileChoice | None:  # fmt: skip
+) -> Found | None:  # fmt: skip
     """The cut of least estimated clocks; None where `tiles` take about as many, and where nothing can be estimated.
     `dealt`: of `tiles`, units would share the steps of all; `along_k`: waves would share K."""
     if not suits(form, chip):
@@ -128,35 +135,51 @@ def better_cut(
     found = next(iter(_best_cuts(form, tuple(sizes), unit)), None)
     if found is None or found.clocks >= GAIN * clocks(form, sizes, tiles, unit, dealt, along_k):
         return None
-    return found.tiles
+    return found
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
+    """A cut and its estimated clocks; `dealt`: units share the steps of all tiles (stream-K)."""
+
     clocks: float
     tiles: TileChoice
+    dealt: bool = False
 
 
-def best_cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[TileChoice]:
+def best_cuts(form: Form, sizes: Sequence[int], chip: Product) -> tuple[Found, ...]:
     """The best of each tile, the best of all first, as far as they are estimated to take no more than `HOPELESS` times
     as long as that."""
-    if suits(form, chip):
-        yield from (x.tiles for x in _best_cuts(form, tuple(sizes), Unit.of(chip, form)))
+    return _best_cuts(form, tuple(sizes), Unit.of(chip, form)) if suits(form, chip) else ()
+
+
+def best_dealt(form: Form, sizes: Sequence[int], chip: Product) -> TileChoice | None:
+    """The tiles whose steps units share in fewest estimated clocks; None where nothing can be estimated."""
+    if not suits(form, chip):
+        return None
+    unit = Unit.of(chip, form)
+    every = [x for x in _tiles(form, tuple(sizes), unit) if _in_parts(form, x, unit)]
+    return min(every, key=lambda x: clocks(form, sizes, x, unit, dealt=True), default=None)
 
 
 @functools.lru_cache(maxsize=4096)
-def _best_cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> tuple[_Found, ...]:
+def _best_cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> tuple[Found, ...]:
     """All cuts are estimated at once: a row for each tile, a column for each number of parts."""
     every = list(_tiles(form, sizes, unit))
     if not every:
         return ()
     parts = np.arange(1, max(1, min(MOST_PARTS, sizes[2] // LEAST_DEPTH)) + 1)
     needed = _clocks(form, sizes, _Cuts.of(every, parts, unit, form), unit)
-    needed[[not _in_parts(form, x, unit) for x in every], 1:] = np.inf
-    found: dict[tuple[int, int], _Found] = {}
-    for tiles, row in zip(every, needed):
+    dealt = _clocks(form, sizes, _Cuts.of(every, 1, unit, form, dealt=True), unit)[:, 0] / GAIN_OF_DEALT
+    whole = [not _in_parts(form, x, unit) for x in every]
+    needed[whole, 1:] = dealt[whole] = np.inf
+    found: dict[tuple[int, int], Found] = {}
+    for tiles, row, shared in zip(every, needed, dealt):
         best, tile = int(np.argmin(row)), (tiles.tile_m, tiles.tile_n)
-        if tile not in found or row[best] < found[tile].clocks:
-            found[tile] = _Found(float(row[best]), replace(tiles, split=int(parts[best])))
+        one = Found(float(row[best]), replace(tiles, split=int(parts[best])))
+        if shared < one.clocks:
+            one = Found(float(shared), tiles, True)
+        if tile not in found or one.clocks < found[tile].clocks:
+            found[tile] = one
     least = sorted(found.values(), key=lambda x: x.clocks)
     return tuple(x for x in least if x.clocks <= HOPELESS * least[0].clocks)
 
@@ -173,13 +196,21 @@ def _clocks(form: Form, sizes: Sequence[int], x: _Cuts, unit: Unit) -> Any:
     """Clocks that a product is estimated to take in each of these cuts."""
     m, n, k = sizes
     groups = _ceil(m / x.rows) * _ceil(n / x.columns) * x.split
-    total = _launch(form, x, unit, groups, k, _memory(form, m + n, m * n, k, unit))
+    total = _launch(form, x, unit, groups, m + n, k, _memory(form, m + n, m * n, k, unit))
     rates = unit.rates
     sums = x.rows * x.columns * form.sums.bits / 8 / unit.loads
-    held = x.split * m * n * form.sums.bits / 8
-    each = _ceil(groups / rates.units)
-    more = each * sums + unit.pace.exchange + rates.added(x.split, sums) + rates.spilled(held)
-    return np.where(x.split > 1, total + more, total)
+    workers, left = _dealt(x, groups, _ceil(k / x.deep), unit)
+    parts = np.where(x.dealt, np.where(left, workers / np.maximum(left, 1) + 1, 1), x.split)
+    held = parts * np.where(x.dealt, left * x.rows * x.columns, m * n) * form.sums.bits / 8
+    each = np.where(x.dealt, 1, _ceil(groups / rates.units))
+    more = each * sums + unit.pace.exchange + rates.added(parts, sums) + rates.spilled(held)
+    return np.where(parts > 1, total + more, total)
+
+
+def _dealt(x: _Cuts, groups: Any, steps: Any, unit: Unit) -> tuple[Any, Any]:
+    """Workgroups that share the steps of all tiles, and the tiles that are left over behind whole rounds."""
+    workers = np.minimum(unit.rates.units, np.maximum(groups, groups * steps // LEAST_STEPS))
+    return workers, groups % workers
 
 
 def _ceil(x: Any) -> Any:
@@ -194,12 +225,13 @@ def better_blocks(
     if not suits(form, chip):
         return None
     unit, used = Unit.of(chip, form), np.array([x for x in groups if x])
-    memory = _memory(form, len(used) * n + int(used.sum()), int(used.sum()) * n, k, unit)
+    rows = len(used) * n + int(used.sum())
+    memory = _memory(form, rows, int(used.sum()) * n, k, unit)
 
     def needed(every: Sequence[TileChoice]) -> Any:
         x = _Cuts.of(every, 1, unit, form)
         count = _ceil(used / x.rows).sum(axis=1, keepdims=True) * _ceil(n / x.columns)
-        return _launch(form, x, unit, count, k, memory)[:, 0]
+        return _launch(form, x, unit, count, rows, k, memory)[:, 0]
 
     every = list(_tiles(form, (int(used.max()), n, k), unit))
     if not every:
@@ -213,9 +245,9 @@ def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
     return (rows * k * form.dtype.bits + results * form.out.bits) / 8 / unit.rates.memory / unit.reached
 
 
-def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, k: int, memory: float) -> Any:
-    """Clocks of a launch of so many workgroups, but for the exchange of parts. `memory`: clocks of the least that it
-    moves."""
+def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, memory: float) -> Any:
+    """Clocks of a launch of so many workgroups, but for the exchange of parts. `rows`: of both operands; `memory`:
+    clocks of the least that it moves."""
     rates, pace = unit.rates, unit.pace
     size = form.dtype.bits / 8
     waves = x.waves_m * x.waves_n
@@ -225,20 +257,31 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, k: int, memory: float
     resident = np.maximum(1, np.minimum(each, room))
     products = x.rows * x.columns * x.deep / unit.products * unit.simds / np.minimum(unit.simds, waves * resident)
     read = np.where(x.along_k, stage, waves * (x.rows / x.waves_m + x.columns / x.waves_n) * x.deep * size)
-    busy = np.maximum(np.maximum(products, (read + stage) / unit.shared), stage / unit.loads)
+    shared = (read + stage) / unit.shared
+    busy = np.maximum(np.maximum(products, shared), stage / unit.loads)
+    busy = busy + ALONE * np.minimum(products, shared) * (x.stages * resident == 1)
     ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1
-    step = np.maximum(busy + pace.step / resident, (pace.load + pace.mixed * busy) / (ahead * resident))
+    load = pace.load + pace.far * np.minimum(1.0, rows / (groups / x.split * (x.rows + x.columns)))
+    step = np.maximum(busy + pace.step / resident, (load + pace.mixed * busy) / (ahead * resident))
     steps = _ceil(k / x.split / x.deep)
-    steps = np.where(x.dealt, _ceil(groups * steps / rates.units), each * steps)
-    return np.maximum(steps * step, memory) + pace.ends * np.maximum(1.0, each / resident)
+    workers, left = _dealt(x, groups, steps, unit)
+    tiles = np.where(x.dealt, groups // workers + (left > 0), each)  # that a unit goes over
+    steps = np.where(x.dealt, groups // workers * steps + _ceil(left * steps / workers), each * steps)
+    return _soft(steps * step, memory) + pace.ends * np.maximum(1.0, tiles / resident)
+
+
+def _soft(x: Any, y: Any) -> Any:
+    """The longer of two that run beside each other, and a little more where they are as long: neither hides all of the
+    other."""
+    return (x**SOFT + y**SOFT) ** (1 / SOFT)
 
 
 def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
     """Slots of the ring, as the plan and the compiler have them."""
-    if tiles.pipeline_stages or not unit.ahead:
-        return tiles.pipeline_stages or 2
     stage = (tiles.tile_m + tiles.tile_n) * tiles.tile_k * form.dtype.bits // 8
-    return max(2, min(4, unit.shared_bytes // stage))
+    if tiles.pipeline_stages:
+        return max(1, min(tiles.pipeline_stages, int(unit.shared_bytes * SHARED_SHARE) // stage))
+    return max(2, min(4, unit.shared_bytes // stage)) if unit.ahead else 2
 
 
 def _tiles(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
@@ -276,4 +319,4 @@ def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:
     return along[0], along[1]
 
 
-__all__ = ["Unit", "best_cuts", "better_blocks", "better_cut", "clocks", "suits", "too_long"]
+__all__ = ["Found", "Unit", "best_cuts", "best_dealt", "better_blocks", "better_cut", "clocks", "suits", "too_long"]

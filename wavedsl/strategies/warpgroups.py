@@ -132,7 +132,7 @@ def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
 
 class Rates(NamedTuple):
     """What an estimate asks of a product: units, bytes per clock of L2 for one of them and of memory for all, clocks of
-    memory's latency and between two launches, bytes of L2."""
+    memory's latency and between two launches, bytes of L2, and of the largest cache in front of memory."""
 
     units: int
     unit: float
@@ -140,12 +140,13 @@ class Rates(NamedTuple):
     latency: float
     between: float
     l2_bytes: float
+    cache_bytes: float
 
     @staticmethod
     def of(chip: Product) -> Rates:
         return Rates(
             chip.units, (chip.l2_rate or L2_RATE) / chip.units, chip.hbm / chip.clock, chip.latency * chip.clock,
-            BETWEEN * chip.clock, chip.l2_bytes,
+            BETWEEN * chip.clock, chip.l2_bytes, max(chip.l2_bytes, chip.memory_cache),
         )  # fmt: skip
 
     def added(self, parts: Any, sums: Any) -> Any:
@@ -154,8 +155,8 @@ class Rates(NamedTuple):
         return (parts - (parts == 2)) * (sums + NEAR * self.latency)
 
     def spilled(self, held: Any) -> Any:
-        """Clocks in which sums of so many bytes go to memory and back, where L2 does not keep them."""
-        return 2 * held / self.memory * (held > KEPT_SUMS * self.l2_bytes)
+        """Clocks in which sums of so many bytes go to memory and back, where no cache keeps them."""
+        return 2 * held / self.memory * (held > KEPT_SUMS * self.cache_bytes)
 
 
 def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Cut:
