@@ -48,6 +48,8 @@ HOPELESS = 1.3
 """Factor of the least estimated clocks beyond which a cut is not tried."""
 GAIN = 0.9
 """Share of the clocks of what there is that another cut must be estimated to take at most."""
+TURNED_COLUMNS = 32
+"""Columns of a wave from which on B as [K, N] needs no turning: products of column pairs, or transposing reads."""
 ALONE = 0.2
 """Share of the shorter of products and accesses to shared memory that the longer one does not hide where a unit has one
 workgroup with one slot."""
@@ -61,14 +63,15 @@ GAIN_OF_BLOCKS = 0.8
 
 class Unit(NamedTuple):
     """What an estimate asks of a chip: its rates; multiply-adds per clock of a unit; bytes per clock of a unit's ports
-    of shared memory and of L2; bytes of its shared memory; its SIMDs; lanes of a wave; whether copies run as far ahead
-    as a ring has slots; whether its assembler orders instructions; the share of memory's rate that kernels reach; its
-    pace."""
+    of shared memory and of L2; bytes of a cache line and of its shared memory; its SIMDs; lanes of a wave; whether
+    copies run as far ahead as a ring has slots; whether its assembler orders instructions; the share of memory's rate
+    that kernels reach; its pace."""
 
     rates: Rates
     products: float
     shared: float
     loads: float
+    line: int
     shared_bytes: int
     simds: int
     lanes: int
@@ -83,8 +86,8 @@ class Unit(NamedTuple):
         assert chip.pace is not None, "asked of a product that `suits` refuses"
         return Unit(
             rates, chip.matrix_rates(target)[form.multiplied.name] / 2, chip.unit_port(target, "load.shared"),
-            min(rates.unit, chip.unit_port(target, "load.global")), target.shared_bytes, target.simds,
-            target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, chip.pace,
+            min(rates.unit, chip.unit_port(target, "load.global")), target.line_bytes, target.shared_bytes,
+            target.simds, target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, chip.pace,
         )  # fmt: skip
 
 
@@ -258,11 +261,17 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, me
     products = x.rows * x.columns * x.deep / unit.products * unit.simds / np.minimum(unit.simds, waves * resident)
     read = np.where(x.along_k, stage, waves * (x.rows / x.waves_m + x.columns / x.waves_n) * x.deep * size)
     shared = (read + stage) / unit.shared
-    busy = np.maximum(np.maximum(products, shared), stage / unit.loads)
+    moved, turned = stage, 0.0
+    if not form.b_rows:  # a row of B's tile is its columns: a cache line comes for each
+        moved = stage + np.maximum(0, unit.line - x.columns * size) * x.deep
+        narrow = x.columns / x.waves_n < TURNED_COLUMNS
+        turned = pace.turned * x.columns * x.deep / size * narrow * (size < 4)
+    busy = np.maximum(np.maximum(products, shared), moved / unit.loads)
     busy = busy + ALONE * np.minimum(products, shared) * (x.stages * resident == 1)
     ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1
     load = pace.load + pace.far * np.minimum(1.0, rows / (groups / x.split * (x.rows + x.columns)))
     step = np.maximum(busy + pace.step / resident, (load + pace.mixed * busy) / (ahead * resident))
+    step = step + turned / resident
     steps = _ceil(k / x.split / x.deep)
     workers, left = _dealt(x, groups, steps, unit)
     tiles = np.where(x.dealt, groups // workers + (left > 0), each)  # that a unit goes over
