@@ -29,7 +29,7 @@ from rate_probes import FILL, PROBES, Probe
 from wavedsl.runtime import devices
 from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
-from wavedsl.analysis.played_warps import sm_of
+from wavedsl.analysis.own_clock import sm_of
 from wavedsl.analysis.roofline import product_named
 from wavedsl.reports import table
 

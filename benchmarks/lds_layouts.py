@@ -78,9 +78,9 @@ def swizzle(address: int) -> int:
     return address ^ (address >> 7 & 7) << 4
 
 
-def row_store(pitch: int, xor: bool) -> Callable[[int], int]:
-    """16 bytes of a row per lane, 8 lanes a row."""
-    return lambda lane: (swizzle if xor else int)(lane // 8 * pitch + lane % 8 * 16)
+def row_store(xor: bool) -> Callable[[int], int]:
+    """16 bytes of a row of 128 per lane, 8 lanes a row."""
+    return lambda lane: (swizzle if xor else int)(lane // 8 * 128 + lane % 8 * 16)
 
 
 def interleaved(row: int, k: int) -> int:
@@ -102,25 +102,25 @@ def ways() -> Sequence[Way]:
         lambda lane: interleaved(8 * (lane & 1) + 16 * (lane >> 4 & 1), (lane >> 1 & 7) + 8 * half(lane)),
     )  # fmt: skip
     return (
-        Way("Q·Kᵀ", "rows of 128, ds_read_b64", Access("write", 16, 1, row_store(128, False)),
+        Way("Q·Kᵀ", "rows of 128, ds_read_b64", Access("write", 16, 1, row_store(False)),
             Access("read", 8, 8, lambda lane: lane % 32 * 128 + 8 * half(lane)), 0, 2),
         Way("Q·Kᵀ", "pitch 136, ds_read_b64", Access("write", 8, 2, lambda lane: lane // 8 * 136 + lane % 8 * 16),
             Access("read", 8, 8, lambda lane: lane % 32 * 136 + 8 * half(lane)), 0, 2),
-        Way("Q·Kᵀ", "XOR of 16 bytes, ds_read_b64", Access("write", 16, 1, row_store(128, True)),
+        Way("Q·Kᵀ", "XOR of 16 bytes, ds_read_b64", Access("write", 16, 1, row_store(True)),
             Access("read", 8, 8, lambda lane: swizzle(lane % 32 * 128 + 8 * half(lane))), 0, 9),
-        Way("Q·Kᵀ", "XOR of 16 bytes, ds_read_b128", Access("write", 16, 1, row_store(128, True)),
+        Way("Q·Kᵀ", "XOR of 16 bytes, ds_read_b128", Access("write", 16, 1, row_store(True)),
             Access("read", 16, 4, lambda lane: swizzle(lane % 32 * 128 + 16 * half(lane))), 0, 5),
         Way("Q·Kᵀ", "interleaved, ds_write_b8, TR8",
             Access("write", 1, 16, lambda lane: interleaved(lane // 8, lane % 8 * 16)), blocks, 15, 2),
         Way("Q·Kᵀ", "interleaved, exchange, ds_write_b64, TR8",
             Access("write", 8, 2, lambda lane: interleaved(0, 2 * lane)), blocks, EXCHANGE, 2),
-        Way("P·V", "rows of 128, ds_read_u8", Access("write", 16, 1, row_store(128, False)),
+        Way("P·V", "rows of 128, ds_read_u8", Access("write", 16, 1, row_store(False)),
             Access("read", 1, 64, lambda lane: 8 * half(lane) * 128 + lane % 32), 48, 1),
-        Way("P·V", "rows of 128, TR8", Access("write", 16, 1, row_store(128, False)),
+        Way("P·V", "rows of 128, TR8", Access("write", 16, 1, row_store(False)),
             Access("read", 8, 8, rows_of_keys(128, False)), 0, 2),
         Way("P·V", "pitch 136, TR8", Access("write", 8, 2, lambda lane: lane // 8 * 136 + lane % 8 * 16),
             Access("read", 8, 8, rows_of_keys(136, False)), 0, 2),
-        Way("P·V", "XOR of 16 bytes, TR8", Access("write", 16, 1, row_store(128, True)),
+        Way("P·V", "XOR of 16 bytes, TR8", Access("write", 16, 1, row_store(True)),
             Access("read", 8, 8, rows_of_keys(128, True)), 0, 5),
         Way("P·V", "columns of 40, blocks of 4 x 4 in registers, ds_read_b64",
             Access("write", 4, 4, lambda lane: lane % 32 * 4 * 40 + lane // 32 * 4),

@@ -30,7 +30,7 @@ from unittest import mock
 
 import wavedsl as wd
 from wavedsl.analysis.launches import Launch, analyze_launches, launch_of
-from wavedsl.analysis.played_warps import sm_of
+from wavedsl.analysis.own_clock import sm_of
 from wavedsl.analysis.roofline import product_named
 from wavedsl.strategies import choices
 from wavedsl.strategies import plan as plans

@@ -56,7 +56,7 @@ def pointers(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
         grid = (-(-m // bm) * -(-n // bn),)
         kernels.tiles[grid](a, b, c, m, n, k, k, k, n, bm, bn, bk, GROUP, num_warps=warps, num_stages=stages)
 
-    return _fastest(torch, run, ("pointers", m, n, k, a.dtype), configs(m, a.element_size()))
+    return _fastest(run, ("pointers", m, n, k, a.dtype), configs(m, a.element_size()))
 
 
 def descriptors(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
@@ -80,14 +80,14 @@ def descriptors(torch: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
     choices = [(*config, False, False) for config in configs(m, size)]
     if m >= 128:
         choices += [(bm, bn, bk * 2 // size, *rest) for bm, bn, bk, *rest in PERSISTENT]
-    return _fastest(torch, run, ("descriptors", m, n, k, a.dtype), choices)
+    return _fastest(run, ("descriptors", m, n, k, a.dtype), choices)
 
 
 _CHOSEN: dict[Any, Any] = {}
 """Kernel, shape and dtype → the configuration that was fastest."""
 
 
-def _fastest(torch: Any, run: Callable[[Any], None], what: Any, candidates: list[Any]) -> Callable[[], Any]:
+def _fastest(run: Callable[[Any], None], what: Any, candidates: list[Any]) -> Callable[[], Any]:
     """`run` with the configuration that is fastest here; one that does not fit the chip is left out."""
     from wavedsl.testing import bench
 

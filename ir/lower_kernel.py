@@ -22,8 +22,9 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel.kernel_ir import Region as Body
-from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route, scratch_bytes
+from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.scratch_room import scratch_bytes
 from wavedsl.ir.lower.sliced_operands import sliced_bytes
 from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.lower.workgroup_tiles import set_coordinates
@@ -97,16 +98,16 @@ def _run(low: Lowering) -> Kernel:
     converted, reduced, reducing = scratch_bytes(low)
     converted = max(converted, -(-sliced_bytes(low) // 128) * 128)
     if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
-        low.reduced_apart, reduced = reduced, 2 * reduced
-    low.reduced_at = low.scratch + converted
+        low.meeting.apart, reduced = reduced, 2 * reduced
+    low.meeting.at = low.scratch + converted
     low.scratch_share = converted // low.partition.waves // 16 * 16
     over = behind_tiles(low, reducing)
-    low.shared_top = low.reduced_at + (0 if over else reduced)
+    low.shared_top = low.meeting.at + (0 if over else reduced)
     if low.shared_top:
         low.kernel.shared_names[SCRATCH] = (low.scratch, low.shared_top - low.scratch)
-    low.reduced_in = OVER_TILES if over else SCRATCH
+    low.meeting.buffer = OVER_TILES if over else SCRATCH
     if over:
-        low.kernel.shared_names[OVER_TILES] = (low.reduced_at, reduced)
+        low.kernel.shared_names[OVER_TILES] = (low.meeting.at, reduced)
     plan_made(low)
     strategy = low.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
@@ -129,7 +130,7 @@ def _run(low: Lowering) -> Kernel:
             low.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)
     kernel = low.b.finish()
-    kernel.shared_bytes = max(low.shared_top, low.reduced_at + reduced)
+    kernel.shared_bytes = max(low.shared_top, low.meeting.at + reduced)
     alone = converted + reduced > low.target.shared_bytes  # conversions and reductions each fit, but not both
     if (low.partition.shared_rows or alone) and kernel.shared_bytes > low.target.shared_bytes:
         hint = "smaller tiles of the workgroup" if alone else "wd.WaveConstraint says who has what"

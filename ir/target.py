@@ -135,6 +135,8 @@ class Target:
     """Element types with arithmetic or matrix support."""
     instead: Mapping[str, str]
     """A dtype the chip lacks → the one it has (`f8e4m3` → `f8e4m3fnuz` on gfx942)."""
+    shared_units: frozenset[str]
+    """Units of `costs` that all waves of a compute unit share; the others exist once per SIMD."""
     occupancy: Callable[[int, int, int], int] = field(compare=False)
     """(registers per lane, shared bytes, threads per workgroup) → waves per SIMD (AMD) or warps per SM (NVIDIA)."""
     dies: int = 1

@@ -16,11 +16,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
+from wavedsl.codegen import TARGETS
 from wavedsl.ir.errors import ConstraintError, LaunchError, ToolchainError
 from wavedsl.ir.quick_dataclass import dataclass
 
-TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
-"""Targets that text is generated for."""
 DEFAULT_EMULATED = "gfx942"
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import wavedsl
+from wavedsl.codegen import TARGETS
 from wavedsl.ir.errors import EmulationError, LaunchError, WaveError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import from_traceback
@@ -224,7 +225,7 @@ def _demo(options: Any) -> int:
     from wavedsl.runtime import devices
 
     named = [name.strip() for name in options.targets.split(",") if name.strip()]
-    return demo.run([devices.known_target(name) for name in named] or devices.TARGETS)
+    return demo.run([devices.known_target(name) for name in named] or TARGETS)
 
 
 def _compile(options: Any) -> int:
@@ -500,7 +501,7 @@ def _doctor(options: Any) -> int:
     for device in devices.gpus():
         opened = devices.open_driver(device.kind, device.index)
         print(f"  {device}: {getattr(opened, 'name', '')}, runs {device.target} text")
-    print(f"  emulator: {', '.join(devices.TARGETS)}")
+    print(f"  emulator: {', '.join(TARGETS)}")
     print(f"default device: {devices.default()}")
     print(f"cache: {cache.folder()}, {len(cache.entries())} entries")
     return 0

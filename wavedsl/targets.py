@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 
+from wavedsl.codegen import TARGETS
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.target import Target
-
-TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
-"""What `compile(target=…)` takes."""
 
 
 @functools.cache

@@ -8,7 +8,7 @@ Invariant: every instruction that is printed went through its row's `check_opera
 
 from __future__ import annotations
 
-from wavedsl.codegen.amdgcn import isa, liveness
+from wavedsl.codegen.amdgcn import liveness, spelling
 from wavedsl.codegen.amdgcn.accumulators import accumulator_groups, lasting_operands, move_to_accumulation, widest
 from wavedsl.codegen.amdgcn.allocate import Pressure, allocate, pressure_error
 from wavedsl.codegen.amdgcn.allocation_check import check_allocation
@@ -21,6 +21,7 @@ from wavedsl.codegen.amdgcn.hazards import flow, follow, insert_nops
 from wavedsl.codegen.amdgcn.machine import Program
 from wavedsl.codegen.amdgcn.machine_text import program_text
 from wavedsl.codegen.amdgcn.occupancy import fewer_registers
+from wavedsl.codegen.amdgcn.operand_rules import check_operands
 from wavedsl.codegen.amdgcn.pair_shared import pair_shared
 from wavedsl.codegen.amdgcn.priorities import raise_priorities
 from wavedsl.codegen.amdgcn.resources import Resources, Spilled, describe
@@ -184,9 +185,9 @@ def _check_operands(program: Program) -> None:
     """The rules of every row, for every instruction."""
     for block in program.blocks:
         for inst in block.insts:
-            wrong = isa.check_operands(inst.row, inst.ops, program.chip, inst.mods)
+            wrong = check_operands(inst.row, inst.ops, program.chip, inst.mods)
             if wrong:
-                line = isa.text(inst.row, inst.ops, inst.mods)
+                line = spelling.text(inst.row, inst.ops, inst.mods)
                 raise CompileError(f"{program.name}: `{line}`: {'; '.join(wrong)}", inst.loc)
 
 

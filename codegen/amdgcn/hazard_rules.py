@@ -18,7 +18,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from wavedsl.codegen.amdgcn.isa import Footprint, Inst, Unit
+from wavedsl.codegen.amdgcn.footprint import Footprint
+from wavedsl.codegen.amdgcn.isa import Inst, Unit
 from wavedsl.codegen.amdgcn.mfma import Mfma, with_formats
 from wavedsl.ir.quick_dataclass import dataclass
 

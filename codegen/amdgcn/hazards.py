@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from wavedsl.codegen.amdgcn.footprint import Footprint
 from wavedsl.codegen.amdgcn.hazard_rules import LONGEST, PRODUCERS, classes, required
-from wavedsl.codegen.amdgcn.isa import Footprint, Unit
+from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import EXEC, M0, UNITS, Inst, Program
 from wavedsl.codegen.amdgcn.rows import Rows
 from wavedsl.ir.quick_dataclass import dataclass

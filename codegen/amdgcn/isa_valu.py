@@ -300,9 +300,8 @@ def vop1(name: str, to: str, of: str, fn: Callable[..., A], **kw: Any) -> None:
     inst(f"v_{name}", f"d:v.{to} <- a:vs.{of}", kw.pop("unit", Unit.VALU), "VOP1", semantics=fn, **kw)
 
 
-def vop2(name: str, ty: str, fn: Callable[..., A], *, to: str = "", b: str = "", **kw: Any) -> None:
-    spec = f"d:v.{to or ty} <- a:vs.{ty}, b:vs.{b or ty}"
-    inst(f"v_{name}", spec, Unit.VALU, "VOP2", semantics=fn, **kw)
+def vop2(name: str, ty: str, fn: Callable[..., A], **kw: Any) -> None:
+    inst(f"v_{name}", f"d:v.{ty} <- a:vs.{ty}, b:vs.{ty}", Unit.VALU, "VOP2", semantics=fn, **kw)
 
 
 def vop3(name: str, spec: str, fn: Callable[..., A] | None = None, **kw: Any) -> None:

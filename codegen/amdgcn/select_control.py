@@ -30,7 +30,7 @@ def _assign(s: Selector, pairs: list[tuple[Ref, Value]]) -> None:
             held = s.mask(v)
             if held.__class__ is bool:
                 held = -1 if held else 0
-            _mask_move(s, moves, dst, held)
+            _mask_move(moves, dst, held)
             continue
         if v.const is not None:
             for k, word in enumerate(constant_words(v.type, v.const)):
@@ -55,7 +55,7 @@ def _assign(s: Selector, pairs: list[tuple[Ref, Value]]) -> None:
         s.copy(dst, src)
 
 
-def _mask_move(s: Selector, moves: list[tuple[Ref, Operand]], dst: Ref, held: Operand) -> None:
+def _mask_move(moves: list[tuple[Ref, Operand]], dst: Ref, held: Operand) -> None:
     if held.__class__ is Ref:
         if not held.same(dst):
             moves.append((dst, held))

@@ -61,6 +61,11 @@ def register_limit(threads: int) -> int:
     return REGISTERS // waves // REGISTER_GRANULE * REGISTER_GRANULE
 
 
+def lds_bytes(target: str) -> int:
+    """LDS of a compute unit, which one workgroup may have."""
+    return next(c for c in CHIPS if c.name == target).lds
+
+
 def resident_groups(target: str, registers: int, shared_bytes: int, threads: int) -> int:
     """Workgroups that fit a compute unit together, 0 if not one does. A part of a workgroup is never resident."""
     chip = next(c for c in CHIPS if c.name == target)
@@ -230,6 +235,7 @@ def _target(chip: Chip) -> Target:
         global_imm=OFFSETS["MUBUF"],
         shared_imm=OFFSETS["DS"],
         costs=_costs(chip.name),
+        shared_units=frozenset(("lds", "vmem")),
         dtypes=frozenset(dtypes),
         instead=instead,
         occupancy=_occupancy(chip),

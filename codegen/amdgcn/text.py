@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from wavedsl.codegen.amdgcn import isa
+from wavedsl.codegen.amdgcn import spelling
 from wavedsl.codegen.amdgcn.machine import Inst, Program
 from wavedsl.codegen.amdgcn.resources import Resources, accum_offset
 from wavedsl.ir.kernel.kernel_ir import NO_STRINGS, Param
@@ -106,7 +106,7 @@ def _source(loc: Loc) -> str:
 
 def instruction(inst: Inst) -> str:
     """One line of code: mnemonic, padded, then operands and modifiers."""
-    head, space, rest = isa.text(inst.row, inst.ops, inst.mods).partition(" ")
+    head, space, rest = spelling.text(inst.row, inst.ops, inst.mods).partition(" ")
     return f"{head:<23} {rest}" if space else head
 
 

@@ -29,7 +29,7 @@ REGISTER_FILE = 65536
 
 @dataclass(frozen=True)
 class PtxProgram:
-    """One kernel as PTX. A launch passes `dynamic_shared_bytes`; static shared memory is declared in the text."""
+    """One kernel as PTX. A launch passes `dynamic_shared_bytes`; other shared memory is declared in the text."""
 
     entry: str
     """The entry's name in the text."""
@@ -37,7 +37,6 @@ class PtxProgram:
     target: str
     block: int
     """Threads per workgroup."""
-    static_shared_bytes: int
     dynamic_shared_bytes: int
     resources: PtxResources
     pressure: int
@@ -83,7 +82,6 @@ def compile_kernel_ir(
         printed.text,
         target.name,
         kernel.block,
-        0 if dynamic else kernel.shared_bytes,
         kernel.shared_bytes if dynamic else 0,
         resources,
         pressure,

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wavedsl.codegen.ptx import select_async, select_bulk, select_entry, select_memory, select_numbers
+from wavedsl.codegen.ptx import select_async, select_bulk, select_convert, select_entry, select_memory, select_numbers
 from wavedsl.codegen.ptx.isa import Inst, lookup
 from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
 from wavedsl.codegen.ptx.mma import of_halves
@@ -481,7 +481,7 @@ def _product_of_halves(
 def _pair_of_8(s: Selector, word: Reg, dtype: dt.DType, pair: int) -> Reg:
     """The first or last two 8-bit floats of a word as f16, once per word."""
     if dtype is dt.f8e4m3:
-        return select_numbers.pair_of_8(s, word, dtype, pair)
+        return select_convert.pair_of_8(s, word, dtype, pair)
     words, chosen = ("prmt", "b32"), Imm(E5M2_PAIRS[pair])
     return s.hoisted(("e5m2", word.id, pair), word.level, lambda: s.set("b32", words, word, Imm(0), chosen))
 
@@ -509,6 +509,7 @@ _SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "trap": _trap,
     "mma": _mma,
     **select_numbers.SELECT,
+    **select_convert.SELECT,
     **select_memory.SELECT,
     **select_async.SELECT,
     **select_bulk.SELECT,

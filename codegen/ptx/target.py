@@ -153,7 +153,7 @@ _ATOMICS_90 = frozenset({("pk_add_bf16", "b32"), ("fadd", "f32x2"), ("fadd", "f3
 
 
 def _widens(number: int) -> frozenset[tuple[str, str]]:
-    """What `select_numbers` makes halves of in pairs: sums of bf16 and conversions of fp8 are younger than those of
+    """What `select_convert` makes halves of in pairs: sums of bf16 and conversions of fp8 are younger than those of
     f16."""
     found = {(source, "f16") for source in ("i4", "u4", "i8", "u8")}
     if number >= 89:
@@ -198,6 +198,7 @@ def _target(chip: Chip) -> Target:
         global_imm=(-(1 << 23), (1 << 23) - 1),
         shared_imm=(-(1 << 23), (1 << 23) - 1),
         costs=_costs(),
+        shared_units=frozenset(("lsu",)),
         dtypes=_PLAIN | _STORED | (_FP8 if fp8 else frozenset()),
         instead=instead,
         occupancy=_occupancy(chip),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from wavedsl.codegen.ptx.isa import Arg, Inst, Unit, check_operands, parse_target
+from wavedsl.codegen.ptx.isa import Arg, Inst, Unit, parse_target
 from wavedsl.codegen.ptx.machine import (
     PREFIX,
     Code,
@@ -25,6 +25,7 @@ from wavedsl.codegen.ptx.machine import (
     Tensor,
 )
 from wavedsl.codegen.ptx.mma import WARP
+from wavedsl.codegen.ptx.operand_rules import check_operands
 from wavedsl.codegen.ptx.select_entry import param_name
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import field
 
-from wavedsl.codegen.ptx.isa import Arg, check_operands, lookup
+from wavedsl.codegen.ptx.isa import Arg, lookup
+from wavedsl.codegen.ptx.operand_rules import check_operands
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.quick_dataclass import dataclass
 

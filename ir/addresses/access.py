@@ -1,7 +1,7 @@
-"""Accesses to array arguments: vector widths, addresses, masks.
+"""Accesses to array arguments: addresses and masks.
 
-In: what is known of an array (`ArrayInfo`), the layout of a value, where the wave stands (`Position`). Out: kernel IR
-loads and stores.
+In: what is known of an array (`ArrayInfo`), the layout of a value, where the wave stands (`Position`). Out: a
+`GlobalAccess`, which gives the operands of each load and store (`move_elements`).
 
 An address is base + voff + soff + imm: voff per lane, soff uniform. A vector never crosses an extent: it is as wide
 as the run of elements a lane holds, the alignment of pointer and strides, and the extents allow. A dimension is
@@ -12,26 +12,23 @@ run-time row has a buffer that ends with it (`ended_buffer`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any
 
+from wavedsl.ir.addresses.coordinates import bare_price, lane_coordinate, scaled, total
 from wavedsl.ir.addresses.ended_buffer import Ended, ended, ended_buffer, ended_window, first_row
 from wavedsl.ir.addresses.run_time_strides import wide_stride
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import DimPlan
-from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.facts import BITS, full, multiple_of
-from wavedsl.ir.kernel.kernel_ir import B32, I32, Value
+from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.layouts.bit_columns import combine_columns
-from wavedsl.ir.layouts.bits import REGISTER_KINDS, kind_of, number_of
-from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register, register_count, register_type
+from wavedsl.ir.layouts.bits import number_of
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.layouts.plan_addresses import Field
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
 OFFSET_LIMIT = 1 << 32
@@ -61,27 +58,6 @@ class Columns:
         return any(self.by_dim.get(d, ())) or bool(self.flips and self.flips.get(d))
 
 
-def total(b: Builder, terms: Sequence[Any]) -> Any:
-    """The sum of ints and values: an int if all are."""
-    known = sum(t for t in terms if isinstance(t, int))
-    out: Any = None
-    for t in terms:
-        if not isinstance(t, int):
-            out = t if out is None else b.add(out, t)
-    if out is None:
-        return known
-    return b.add(out, known) if known else out
-
-
-def scaled(b: Builder, a: Any, s: Any) -> Any:
-    """a * s for ints and values."""
-    if isinstance(a, int) and isinstance(s, int):
-        return a * s
-    if (isinstance(s, int) and s == 0) or (isinstance(a, int) and a == 0):
-        return 0
-    return b.mul(a, s) if not isinstance(a, int) else b.mul(s, a)
-
-
 def _united(columns: Sequence[int]) -> int:
     out = 0
     for c in columns:
@@ -94,93 +70,6 @@ def _flipped(b: Builder, a: Any, flip: int) -> Any:
     if isinstance(a, int):
         return a ^ flip
     return b.xor(a, flip) if flip else a
-
-
-def columns_of(fields: Sequence[Field], xor: bool) -> list[int]:
-    """What each bit of a field's source adds."""
-    width = max((f.mask.bit_length() for f in fields), default=0)
-    columns = [0] * width
-    for i in range(width):
-        for f in fields:
-            part = f(1 << i)
-            columns[i] = columns[i] ^ part if xor else columns[i] + part
-    return columns
-
-
-def combine_fields(b: Builder, fields: Sequence[Field], source: Value, xor: bool = False) -> Any:
-    """The sum (or XOR) of bit fields of `source`: the int 0 if there are none."""
-    return combine_columns(b, columns_of(fields, xor), source, xor=xor, bare=bare_price(b, source))
-
-
-def bare_price(b: Builder, source: Value) -> int:
-    """Instructions that the source itself costs: the lane is cut out of the thread where there are several waves."""
-    op = source.op
-    return int(op is not None and op.name == "lane" and b.kernel.waves > 1)
-
-
-def lane_coordinate(b: Builder, layout: Layout, dim: str) -> Any:
-    """What a lane adds to the coordinate of `dim`."""
-    return combine_columns(b, layout.lane_columns(dim), b.lane(), xor=True, bare=bare_price(b, b.lane()))
-
-
-def vector_elements(
-    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], repeats: int = 1
-) -> tuple[int, tuple[int, ...]]:
-    """(elements per access, the element bits one access covers): a power of two up to 16 bytes. `repeats`: neighbours
-    of the value that share one element of the array."""
-    c = info.contiguous()
-    if c is None:
-        return 1, ()
-    dim = dim_name(info.dims[c])
-    if dim not in layout.dims or dim in info.moved:
-        return 1, ()
-    inner, plan, es = layout.inner, plans[dim], info.elsize
-    columns = dict(zip(inner.ins, inner.coordinate_columns(dim)))
-    whole = dict(zip(inner.ins, inner.cols))
-    limit = min(info.align, 16) // es * repeats
-    for i in range(len(info.dims)):
-        if i != c:
-            limit = (
-                gcd(limit, info.stride_multiple(i) // gcd(info.stride_multiple(i), es) * repeats)
-                if (info.stride_multiple(i) % es == 0)
-                else repeats
-            )
-    limit = gcd(limit, gcd(plan.tile, plan.wave)) if plan.role in ("workgroup", "loop") else limit
-    padded = dict(layout.extents)[dim] > plan.wave
-    if plan.ragged or padded or dim in info.cut:
-        limit = gcd(limit, info.extent_multiple(c) * repeats)
-    if padded:
-        limit = gcd(limit, plan.wave)
-    limit = max(limit, 1)
-    limit &= -limit
-    bits: list[int] = []
-    width = 1
-    while width < limit:
-        step = next(
-            (x for x in inner.ins if kind_of(x) == "e" and columns[x] == width and whole[x].bit_count() == 1), None
-        )
-        if step is None:
-            break
-        others = [v for x, v in columns.items() if x not in (*bits, step)]
-        steps = [layout.step(g) for g in layout.digits if g.dim == dim]
-        if any(v % (2 * width) for v in (*others, *steps)):
-            break
-        bits.append(step)
-        width *= 2
-    return width, tuple(bits)
-
-
-def element_groups(layout: Layout, bits: Sequence[int]) -> list[tuple[int, ...]]:
-    """Element indices of each access, in memory order; accesses in order of their first element."""
-    registers = [x for x in layout.inner.ins if kind_of(x) in REGISTER_KINDS]
-    weight = {x: 1 << i for i, x in enumerate(registers)}
-    inside = [0]
-    for x in bits:
-        inside += [y + weight[x] for y in inside]
-    mask = sum(weight[x] for x in bits)
-    box = 1 << len(registers)
-    heads = [h for h in range(box) if not h & mask]
-    return [tuple(d * box + h + y for y in inside) for d in range(layout.elements_per_lane // box) for h in heads]
 
 
 class GlobalAccess:
@@ -476,132 +365,3 @@ def _difference_fits(x: Value, y: Value) -> bool:
     if x.lo is None or x.hi is None or y.lo is None or y.hi is None:
         return False
     return lo <= x.lo - y.hi and x.hi - y.lo <= hi
-
-
-def load_group(
-    b: Builder, access: GlobalAccess, group: Sequence[int], width: int, guard: Value | None, cache: str | None = None,
-) -> Value:  # fmt: skip
-    """One vector load: `width` packed elements as 32-bit words."""
-    offsets = access.layout.coords(group[0])
-    voff, soff, mask = access.operands(offsets)
-    return b.load_global(
-        access.buffer, voff, soff, bytes=width * access.info.elsize, mask=mask, guard=guard, split=False, bounded=True,
-        cache=cache,
-    )  # fmt: skip
-
-
-def assemble(b: Builder, layout: Layout, dtype: DType, loads: Sequence[tuple[tuple[int, ...], Value]]) -> Fragment:
-    """A fragment from loads of groups of elements: words are taken over whole where a group fills them, else put
-    together."""
-    where = {element: (value, position) for group, value in loads for position, element in enumerate(group)}
-    words = [join_register(b, layout, dtype, i, where.__getitem__) for i in range(register_count(layout, dtype))]
-    return from_words(b, layout, dtype, words)
-
-
-def join_register(
-    b: Builder, layout: Layout, dtype: DType, index: int, source: Callable[[int], tuple[Value, int]]
-) -> Value:
-    """One register of a value from its elements, each given as for `join_word` by its number in the value."""
-    per, count = per_register(dtype), layout.elements_per_lane
-    return join_word(b, dtype, [source(e) for e in range(index * per, min(index * per + per, count))])
-
-
-def join_word(b: Builder, dtype: DType, elements: Sequence[tuple[Value, int]]) -> Value:
-    """One register from its elements, each given as (loaded words, position among the packed elements of that load)."""
-    per, t = per_register(dtype), register_type(dtype)
-    wide = dtype.bits // 32 if dtype.bits > 32 else 1
-    value, position = elements[0]
-    if position % per == 0 and all(v is value and p == position + j for j, (v, p) in enumerate(elements)):
-        word = b.slice(value, position // per * wide, wide) if value.type.n > 1 else value
-        return word if word.type is t else b.bitcast(word, t)
-    sources: list[Value] = []
-    for value, position in elements:
-        source = b.slice(value, position // per) if value.type.n > 1 else value
-        if all(source is not x for x in sources):
-            sources.append(source)
-    if len(elements) == per and len(sources) <= 2 and dtype.bits in (8, 16) and all(x.type is B32 for x in sources):
-        size, selector = dtype.bits // 8, 0
-        for j, (value, position) in enumerate(elements):
-            source = b.slice(value, position // per) if value.type.n > 1 else value
-            start = (0 if source is sources[0] else 4) + position % per * size
-            for i in range(size):
-                selector |= start + i << 8 * (j * size + i)
-        return b.bitcast(b.permute_bytes(sources[-1], sources[0], selector), t)
-    if len(elements) == per == 4 and dtype.bits == 8 and all(x.type is B32 for x in sources):
-        halves = []
-        for two in (elements[:2], elements[2:]):
-            low, high = (b.slice(v, p // per) if v.type.n > 1 else v for v, p in two)
-            at, other = (p for _, p in two)
-            halves.append(b.permute_bytes(high, low, at % per | (4 + other % per) << 8))
-        return b.bitcast(b.permute_bytes(halves[1], halves[0], 0x05040100), t)
-    word = b.const(0, I32)
-    for j, (value, position) in enumerate(elements):
-        source = b.slice(value, position // per) if value.type.n > 1 else value
-        number = b.and_(b.lshr(b.bitcast(source, I32), position % per * dtype.bits), (1 << dtype.bits) - 1)
-        word = b.or_(word, b.shl(number, j * dtype.bits))
-    return b.bitcast(word, t)
-
-
-def store_value(
-    b: Builder, access: GlobalAccess, value: Fragment, guard: Value | None = None, cache: str | None = None
-) -> None:
-    """Write every element of a fragment."""
-    for group in store_groups(access):
-        store_group(b, access, value, group, guard, cache)
-
-
-def store_group(
-    b: Builder, access: GlobalAccess, value: Fragment, group: Sequence[int], guard: Value | None, cache: str | None
-) -> None:
-    """Write the elements of one store."""
-    width, _ = vector_elements(access.info, access.layout, access.plans)
-    per = per_register(value.dtype)
-    voff, soff, mask = access.operands(access.layout.coords(group[0]))
-    size = width * access.info.elsize
-    high = False
-    if size >= 4:
-        data = [value.word(b, e // per) for e in group[::per]]
-        if any(group[i] % per != i % per for i in range(len(group))):
-            data = gather_words(b, value, group)
-        packed = b.vec(*data) if len(data) > 1 else data[0]
-    else:
-        packed, high = sub_word(b, value, group)
-    b.store_global(
-        access.buffer, voff, packed, soff, bytes=size, mask=mask, guard=guard, high=high, split=False, bounded=True,
-        cache=cache,
-    )  # fmt: skip
-
-
-def store_groups(access: GlobalAccess) -> Sequence[tuple[int, ...]]:
-    """Elements of each store of a fragment."""
-    return element_groups(access.layout, vector_elements(access.info, access.layout, access.plans)[1])
-
-
-def gather_words(b: Builder, value: Fragment, group: Sequence[int]) -> list[Value]:
-    """Words of packed elements that are not neighbours in the value's own registers."""
-    per, bits = per_register(value.dtype), value.dtype.bits
-    out = []
-    for i in range(0, len(group), per):
-        word: Value | None = None
-        for j, e in enumerate(group[i : i + per]):
-            source = b.bitcast(value.word(b, e // per), I32)
-            part = b.shl(b.and_(b.lshr(source, e % per * bits), (1 << bits) - 1), j * bits)
-            word = part if word is None else b.or_(word, part)
-        assert word is not None
-        out.append(b.bitcast(word, B32))
-    return out
-
-
-def sub_word(b: Builder, value: Fragment, group: Sequence[int]) -> tuple[Value, bool]:
-    """(word, whether its upper half is meant) for a store narrower than 4 bytes."""
-    per, bits = per_register(value.dtype), value.dtype.bits
-    word = value.word(b, group[0] // per)
-    contiguous = all(e == group[0] + i for i, e in enumerate(group))
-    if not contiguous or group[0] % per + len(group) > per:
-        return gather_words(b, value, list(group))[0], False
-    shift = group[0] % per * bits
-    if shift == 16 and len(group) * bits == 16:
-        return word, True
-    if shift:
-        word = b.bitcast(b.lshr(b.bitcast(word, I32), shift), B32)
-    return word, False

@@ -11,7 +11,8 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import Columns, GlobalAccess, Position, total
+from wavedsl.ir.addresses.access import Columns, GlobalAccess, Position
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.addresses.copy_ways import CopyWay, spread
 from wavedsl.ir.addresses.place_address import place_address
 from wavedsl.ir.addresses.staged import Staged

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from wavedsl.ir.addresses.access import Columns, scaled
+from wavedsl.ir.addresses.access import Columns
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.errors import CompileError, ConstraintError

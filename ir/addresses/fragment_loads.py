@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from wavedsl.ir.addresses.access import combine_fields, total
+from wavedsl.ir.addresses.coordinates import combine_fields, total
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import Value

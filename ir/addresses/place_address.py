@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import Columns, total
+from wavedsl.ir.addresses.access import Columns
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.layouts.bit_columns import combine_columns
 from wavedsl.ir.layouts.place import Place

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wavedsl.ir.addresses.access import join_register, join_word
+from wavedsl.ir.addresses.move_elements import join_register, join_word
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import Value

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.quick_dataclass import dataclass
 

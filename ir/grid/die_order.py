@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.grid.tile_order import GROUPS
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.quick_dataclass import dataclass

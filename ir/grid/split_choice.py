@@ -68,7 +68,7 @@ def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product
         parts, why = asked, "as asked for"
     along_parts = (*(choices.cluster or ()), 1, 1, 1)[2]
     if along_parts > 1:
-        return _joined(graph, dims, target, along_parts, choices)
+        return _joined(graph, dims, along_parts, choices)
     if parts == 1:
         return whole(graph, dims, why)
     try:
@@ -82,7 +82,7 @@ def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product
     return replace(found, graph=replace(found.graph, notes=(*graph.notes, f"split_k: {parts} ({why})")))
 
 
-def _joined(graph: Graph, dims: Mapping[Any, Any], target: Target, parts: int, choices: Choices) -> Split:
+def _joined(graph: Graph, dims: Mapping[Any, Any], parts: int, choices: Choices) -> Split:
     """The graph with its loop cut in the parts of a cluster, which the third extent of what is asked for counts."""
     from wavedsl.ir.dataflow.joined_parts import joined
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.grid.cluster_shape import ONE, ClusterShape
 from wavedsl.ir.grid.uneven_tiles import Uneven
 from wavedsl.ir.kernel.builder import Builder

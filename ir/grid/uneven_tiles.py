@@ -21,7 +21,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.dataflow.graph import Graph, Node, loop_bounds
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.quick_dataclass import dataclass

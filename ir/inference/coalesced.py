@@ -59,12 +59,12 @@ def coalesced_for(
     width = max(bits or otherwise, 8)
     found = coalesced(order, waves, width, target, limit, exact=exact)
     summed = set() if bits else _summed_alone(nodes, graph)
-    apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, graph, summed)
+    apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, summed)
     if not summed or not apart:
         return found
     inner = [d for d in order if d not in summed]
     size = prod(waves[d] for d in inner)
-    if not _gathers_along(nodes, graph, set(inner)):
+    if not _gathers_along(nodes, set(inner)):
         limit = min(limit, width << max(0, (size - 1).bit_length() - target.lane_bits))
     order = [d for d in order if d in summed] + inner
     other = coalesced(order, waves, width, target, limit, exact=exact)
@@ -83,7 +83,7 @@ def _summed_alone(nodes: list[Node], graph: Graph) -> set[Any]:
     return found
 
 
-def _gathers_along(nodes: list[Node], graph: Graph, dims: set[Any]) -> bool:
+def _gathers_along(nodes: list[Node], dims: set[Any]) -> bool:
     """Whether a gather's neighbours along one of these dimensions are neighbours in memory, as vectors have them."""
     last = (n.attrs["mapping"].coords[-1] for n in nodes if n.op == "read" and n.attrs.get("mapping") is not None)
     return any(not isinstance(c, int) and c.has(*dims) for c in last) if dims else False

@@ -269,11 +269,9 @@ class Builder(Values):
         attrs = {"bytes": bytes, "imm": imm, "atom": atom, "buffer": buffer, "slot": slot}
         return self._effect("load.shared", (addr,), attrs, type or vector(max(bytes // 4, 1))).results[0]
 
-    def load_peer(self, addr: Operand, cta: Operand, *, bytes: int = 4, imm: int = 0, buffer: str = "") -> Value:
+    def load_peer(self, addr: Operand, cta: Operand, *, bytes: int = 4, buffer: str = "") -> Value:
         """Load `bytes` per lane from the shared memory of another workgroup of the cluster."""
-        addr = self._i32(addr)
-        if imm == 0:
-            addr, imm = self._shared(addr)
+        addr, imm = self._shared(self._i32(addr))
         attrs = {"bytes": bytes, "imm": imm, "buffer": buffer}
         return self._effect("load.peer", (addr, self._i32(cta)), attrs, vector(max(bytes // 4, 1))).results[0]
 

@@ -98,7 +98,7 @@ def atom_bits(atom: LoadAtom, elsize: int) -> Bits:
 
 
 def plan_load(
-    fragment: Bits | Layout, place: Place, atoms: Sequence[LoadAtom], elsize: int | None = None
+    fragment: Bits | Layout, place: Place, atoms: Sequence[LoadAtom]
 ) -> tuple[LoadPlan, ...]:
     """Every way to move a fragment (element, register, lane, wave bits → coordinates) from or to `place`, best first.
 
@@ -107,14 +107,13 @@ def plan_load(
     instances, then most bytes, then the order of `atoms`. Works backwards (stmatrix, st.shared) as well. Results are
     memoised per place.
     """
-    size = place.elsize if elsize is None else elsize
-    key = ("plan_load", fragment, tuple(atoms), size)
+    key = ("plan_load", fragment, tuple(atoms))
     found = place._memo.get(key)
     if found is not None:
         return found
     plans = []
     for position, atom in enumerate(atoms):
-        plan = plan_with(fragment, place, atom, size)
+        plan = plan_with(fragment, place, atom)
         if plan is not None:
             plans.append((plan.instances, -plan.bytes, position, plan))
     plans.sort(key=lambda p: p[:3])

@@ -140,7 +140,6 @@ class PlaceChoice:
     instructions: int
     registers: int
     accesses: tuple[AccessCost, ...]
-    considered: int = field(compare=False, default=0)
 
     @property
     def conflict_free(self) -> bool:
@@ -427,14 +426,13 @@ def choose_place(
     fewest = sum(_fewest_instructions(a, elsize) for a in accesses)
     dense = elsize * prod(extents.values())
     least = [_least(a, elsize, phases, issue) for a in accesses]
-    best: tuple[tuple[float, int, int, int, int], PlaceChoice] | None = None
-    considered, too_big, dear = 0, 0, False
+    best: tuple[tuple[float, int, int, int], PlaceChoice] | None = None
+    too_big, dear = 0, False
     refused = ""
     for group in groups:
         if best is not None and best[1].conflict_free and best[1].instructions <= fewest:
             break
         for place in group:
-            considered += 1
             if place.bytes * slots > budget:
                 too_big += 1
                 continue
@@ -451,7 +449,7 @@ def choose_place(
                 dear = True
                 continue
             choice = _priced(place.varied(slots=slots), accesses, costs, issue, hoisted, padding)
-            key = (choice.total, choice.instructions, choice.registers, place.bytes, considered)
+            key = (choice.total, choice.instructions, choice.registers, place.bytes)
             if choice.total > limit:
                 dear = True
             elif (best is None or key < best[0]) and _addressable(choice):
@@ -464,7 +462,7 @@ def choose_place(
         tile = " x ".join(f"{d}={n}" for d, n in extents.items())
         names = ", ".join(a.name for a in accesses)
         raise CompileError(f"no shared-memory placement of {tile} serves all of: {names}", hint=refused)
-    return replace(best[1], considered=considered)
+    return best[1]
 
 
 def _costs(

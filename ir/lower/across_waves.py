@@ -13,13 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.kernel.kernel_ir import Value, vector
-from wavedsl.ir.lower.exchange import waves_along
+from wavedsl.ir.lower.cells import Cell
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.wave_meeting import VECTOR, Meeting, lanes_speak
-
-Cell = tuple[Value, ...]
 
 FLYING = 16
 """Words that a lane has on their way beside those it is joining: all of 32 waves' at once were as many registers as
@@ -88,9 +86,9 @@ class _Met:
 
     def __init__(self, low: Lowering, dim: str, values: Sequence[Value], meeting: Meeting):
         self.low, self.values, self.meeting = low, values, meeting
-        self.first, self.divisor = waves_along(low, dim)
+        self.first, self.divisor = low.waves_along(dim)
         self.digit = low.digit(dim)
-        self.at = low.meeting_place()
+        self.at = low.meeting.next()
         self.starts: list[int] = []
         size = 0
         for v in values:
@@ -109,7 +107,7 @@ class _Met:
             speaks = b.cmp("eq", b.and_(b.lane(), silent), 0)
         for i, v in enumerate(self.values):
             at = self._place(i, self.digit, b.wave())
-            b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=speaks, buffer=self.low.reduced_in)
+            b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=speaks, buffer=self.low.meeting.buffer)
 
     def take(self, i: int, wave: int) -> Value:
         """A value as a wave along the dimension left it."""
@@ -122,14 +120,14 @@ class _Met:
     def load(self, i: int, digit: Value, wave: Value) -> Value:
         """A value of the wave of this number, which is the `digit`th along the dimension."""
         b, kind = self.low.b, self.values[i].type
-        got = b.load_shared(self._place(i, digit, wave), bytes=4 * kind.words, buffer=self.low.reduced_in)
+        got = b.load_shared(self._place(i, digit, wave), bytes=4 * kind.words, buffer=self.low.meeting.buffer)
         return b.bitcast(got, kind)
 
     def _load(self, i: int, first: int, count: int) -> None:
         """Load a value of `count` waves from the `first` on."""
         b, kind = self.low.b, self.values[i].type
         at = self._place(i, first, b.add(self.first, first * self.divisor))
-        got = b.load_shared(at, bytes=4 * kind.words * count, buffer=self.low.reduced_in)
+        got = b.load_shared(at, bytes=4 * kind.words * count, buffer=self.low.meeting.buffer)
         for w in range(count):
             part = got if count == 1 else b.slice(got, w * kind.words, kind.words)
             self.loaded[i, first + w] = b.bitcast(part, kind)

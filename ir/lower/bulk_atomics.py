@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.kernel.kernel_ir import TensorBoxes, Value
@@ -24,6 +24,7 @@ from wavedsl.ir.lower.bulk_store import BUFFER, BUFFERS, PANEL_BYTES, Outlet
 from wavedsl.ir.lower.lower_atomic import shared_dims
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.panel_stores import ROWS, PanelForm, PanelStores, product_fragment
+from wavedsl.ir.lower.tile_views import located
 from wavedsl.ir.schedule.steps import Context
 from wavedsl.ir.symbols import dim_name
 
@@ -97,7 +98,7 @@ def emit_reduction(low: Lowering, outlet: Outlet, value: Fragment, context: Cont
         for r in range(0, sizes[outlet.across], form.height)
         for c in range(0, sizes[outlet.along], form.width)
     ]
-    position, inside, _ = low.located(n, context, low.base_at(context.iteration))
+    position, inside, _ = located(low, n, context, low.base_at(context.iteration))
     first: dict[str, Any] = {}
     if spread is not None:
         first[dim_name(spread.dim)] = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.dataflow.graph import PRODUCTS, Node
 from wavedsl.ir.dataflow.ops import ROWS as OPS
 from wavedsl.ir.dataflow.views import placement
@@ -35,6 +35,7 @@ from wavedsl.ir.lower.late_reads import Ahead
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.panel_stores import ROWS, PanelForm, PanelStores, product_fragment
 from wavedsl.ir.lower.tile_ends import difference, tile_ends
+from wavedsl.ir.lower.tile_views import located, windows
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context
 
@@ -131,7 +132,7 @@ def _mapped(low: Lowering, n: Node) -> bool:
     if n.attrs.get("mapping") is None:
         return True
     found = placement(low.graph, n)
-    if found is None or found.fixed or low.windows(n) or any(m.modulus is not None for m in found.moved.values()):
+    if found is None or found.fixed or windows(low, n) or any(m.modulus is not None for m in found.moved.values()):
         return False
     ends = tile_ends(low, n)
     c = low.arrays[n.attrs["memory"]].contiguous()
@@ -310,7 +311,7 @@ def _start(low: Lowering, p: _Panel, place: Value) -> None:
     no branch: across those ptxas 13 moves what later panels compute, until it spills.)"""
     b, outlet, tile = low.b, p.outlet, p.outlet.tile
     info = low.view_info(outlet.node)
-    position, _, limits = low.located(outlet.node, p.context, p.base)
+    position, _, limits = located(low, outlet.node, p.context, p.base)
     moved: dict[str, Any] = {}
     more: list[Any] = []
     if (axis := outlet.boxes.ended) is not None:

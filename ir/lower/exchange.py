@@ -18,27 +18,20 @@ from math import prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import combine_fields, lane_coordinate, scaled, total
-from wavedsl.ir.dataflow.graph import PRODUCTS, Node, xor_of_index
-from wavedsl.ir.dataflow.ops import MADE_ANYWHERE, ROWS
-from wavedsl.ir.dataflow.views import index_positions, is_tile
+from wavedsl.ir.addresses.coordinates import combine_fields, lane_coordinate, scaled, total
+from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, renamed_bits, same_layout
-from wavedsl.ir.inference.row_layout import leading_layout
-from wavedsl.ir.kernel.kernel_ir import B32, I32, PRED, Value, vector
-from wavedsl.ir.layouts.bits import kind_of, number_of
+from wavedsl.ir.errors import CompileError
+from wavedsl.ir.inference.derived_layout import renamed_bits
+from wavedsl.ir.kernel.kernel_ir import B32, I32, Value
+from wavedsl.ir.layouts.bits import number_of
 from wavedsl.ir.layouts.chain import absorbed
 from wavedsl.ir.layouts.convert import SHARED, ConvertPlan, Keep, LaneMove, Rename, Spread, Swap, plan_convert
-from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register, register_count, register_type, scalar_type
-from wavedsl.ir.layouts.lane_gather import LaneGather, lane_gather
-from wavedsl.ir.layouts.layout import WARP_BITS, Layout, high_lanes, moving_lanes
+from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register, register_type
+from wavedsl.ir.layouts.layout import WARP_BITS, Layout, high_lanes
 from wavedsl.ir.layouts.plan_addresses import lane_fields
+from wavedsl.ir.lower.cells import Cell, cells_of, from_cell
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.wave_meeting import Meeting
-
-Cell = tuple[Value, ...]
-"""What moves as one: the 32-bit words of one element, or one word of packed elements."""
 
 SCRATCH = "scratch"
 """Name of the shared buffer for conversions and reductions across waves."""
@@ -47,178 +40,11 @@ OVER_TILES = "scratch over tiles"
 PARTS_OVER_TILES = "parts over tiles"
 """Name of that for sums that a cluster's workgroups add (`join_parts`), in the place of tiles that are done with."""
 
-SUMMED_WORDS = 16
-"""Registers that every wave puts into shared memory at a time where waves add what they hold of a product."""
-
-
-def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
-    """Shared memory that (conversions, reductions across waves) of the kernel need: the largest of each kind; and the
-    nodes that reduce. Raises ConstraintError, at the op that asks for most, where the chip has less.
-
-    They do not overlap: a wave converts without waiting for others that may still read what it gave them to reduce.
-    """
-    asks: list[tuple[int, Node]] = []
-    """Bytes that a wave's conversions take, with the ops that convert; those of all waves' reductions below."""
-    reductions: list[tuple[int, Node]] = []
-    warpgroup = low.target.wave_size == 4 << WARP_BITS
-    layouts = low.inference.layouts
-    pairs = [
-        (layouts[user.inputs[position].id], wanted, user.inputs[position].dtype, user)
-        for user in low.graph.all_nodes()
-        for position in range(len(user.inputs))
-        if user.inputs[position].op not in MADE_ANYWHERE
-        and not (position in index_positions(user) and is_tile(low.graph, user))
-        and (wanted := low.inference.demands.get((user.id, position))) is not None
-    ]
-    for n in low.graph.all_nodes():
-        if n.op in ROWS and (ROWS[n.op].index_rule == "project" or n.op in ("scan", "cumsum")):
-            d = str(n.attrs["dim"])
-            source = low.inference.operand_layout(n, 0)
-            projected = source.project(d)
-            kept = source if n.op in ("scan", "cumsum") else projected
-            if not isinstance(n.type, tuple):
-                pairs.append((kept, layouts[n.id], n.dtype, n))
-            pairs += [(low.inference.operand_layout(n, i), source, x.dtype, n) for i, x in enumerate(n.inputs[1:], 1)]
-            left = _reducing_bytes(low, n, source, projected)
-            if left:
-                reductions.append((left, n))
-        elif n.op.startswith("atomic_") and low.users().get(n.id) and (low.partition.waves > 1 or warpgroup):
-            lanes = low.target.wave_size * low.partition.waves
-            reductions.append((layouts[n.id].elements_per_lane * lanes * max(4, n.dtype.bits // 8), n))
-        elif n.op in PRODUCTS and (plan := low.inference.mmas[n.id]).spread is None and low.plans[plan.k].waves > 1:
-            words = min(plan.atom.d_words, SUMMED_WORDS)
-            reductions.append((words * 4 * low.target.wave_size * low.partition.waves, n))
-        elif n.op == "sort":
-            pairs.append((low.inference.operand_layout(n, 0), layouts[n.id], n.dtype, n))
-        elif n.op == "result" and n.inputs[0].op in ("reduce", "scan"):
-            source = low.inference.operand_layout(n.inputs[0], 0)
-            kept = source if n.inputs[0].op == "scan" else source.project(str(n.inputs[0].attrs["dim"]))
-            pairs.append((kept, layouts[n.id], n.dtype, n))
-        elif n.op == "result" and n.inputs[0].op == "topk":
-            sort = n.inputs[0]
-            along, k = str(sort.attrs["dim"]), str(sort.attrs["k"])
-            row = low.inference.operand_layout(sort, 0)
-            pairs.append((leading_layout(row, along, k, low.plans[k].tile), layouts[n.id], n.dtype, n))
-        elif n.op in ("extract", "shuffle"):
-            alone, shared = pick_bytes(low, n)
-            asks.append((alone, n))
-            if shared:
-                reductions.append((shared * low.partition.waves, n))
-        elif n.op == "reshape":
-            source = low.inference.operand_layout(n, 0)
-            between = regroup(low, n, source)
-            if between is None:
-                asks.append((regroup_bytes(low, n), n))
-            else:
-                pairs += [(source, between[0], n.dtype, n), (between[1], layouts[n.id], n.dtype, n)]
-    for source, wanted, dtype, n in pairs:
-        if route(source, wanted, dtype)[0].kind == "shared memory":
-            asks.append((tile_bytes(source, wanted, dtype), n))
-    converted = _most(low, [(low.partition.waves * size, n) for size, n in asks])
-    return converted, _most(low, reductions), [n for _, n in reductions]
-
-
-def _most(low: Lowering, asks: list[tuple[int, Node]]) -> int:
-    """The most bytes that any of these ops takes, in whole lines of 128. Raises ConstraintError where the chip has
-    less."""
-    size, n = max(asks, key=lambda a: a[0], default=(0, None))
-    if n is not None and size > low.target.shared_bytes and not low.partition.shared_rows:
-        waves = low.partition.waves
-        raise ConstraintError(
-            f"{n.op} exchanges {size} bytes between the lanes of {waves} wave{'s' * (waves > 1)}, through shared "
-            f"memory; a workgroup of {low.target.name} has {low.target.shared_bytes}", n.loc,
-            "smaller tiles of its dimensions; those that have no constraint are in every wave as a whole",
-        )  # fmt: skip
-    return -(-size // 128) * 128
-
-
 def regroup(low: Lowering, n: Node, layout: Layout) -> tuple[Layout, Layout] | None:
     """For a reshape of a value in `layout`: (the same with digits as bits, what renaming its bits gives), or None."""
     source = absorbed(layout)
     aim = renamed_bits(n, source, low.partition)
     return None if aim is None else (source, aim)
-
-
-def lane_bits(layout: Layout, dim: str) -> dict[int, int]:
-    """Coordinate bit of `dim` → the lane bit that drives it."""
-    columns = zip(layout.inner.ins, layout.inner.coordinate_columns(dim))
-    return {c.bit_length() - 1: number_of(x) for x, c in columns if c and kind_of(x) == "l"}
-
-
-def picked_in_lanes(low: Lowering, source: Layout, layout: Layout, dim: str) -> bool:
-    """Whether elements at one place along `dim` are taken without shared memory, by an exchange between lanes."""
-    near = all(1 << lane < low.target.shuffle_lanes for lane in lane_bits(source, dim).values())
-    return near and source.inner.monomial() and same_layout(source.project(dim), layout)
-
-
-def gathered_in_lanes(n: Node, source: Layout, layout: Layout) -> LaneGather | None:
-    """How a shuffle takes its elements from other lanes; None where it goes through shared memory."""
-    kind = scalar_type(n.dtype)
-    return lane_gather(source, layout, str(n.attrs["dim"]), 1 if kind is PRED else kind.words)
-
-
-def swap_mask(low: Lowering, n: Node, source: Layout, layout: Layout) -> int | None:
-    """Of a shuffle that takes each element from `index ^ mask`, the mask, where the coordinate's bits in it are each
-    driven by a register's, a lane's or a wave's: such elements change places without shared memory, or with all of the
-    same lane of another wave."""
-    dim, plan = n.attrs["dim"], low.plans[str(n.attrs["dim"])]
-    whole = xor_of_index(n.inputs[1], dim)
-    if whole is None or not source.inner.monomial():
-        return None
-    mask = whole
-    if plan.waves > 1:
-        if plan.wave & (plan.wave - 1) or plan.waves & (plan.waves - 1) or mask >= plan.tile:
-            return None
-        mask %= plan.wave
-    if mask >> source.inner.width(str(dim)):  # beyond the box there are registers, by number
-        places = dict(source.extents)[str(dim)]
-        if places & (places - 1) or mask >= places or any(g.kind != "reg" for g in source.digits if g.dim == str(dim)):
-            return None
-    lanes = [lane for bit, lane in lane_bits(source, str(dim)).items() if mask >> bit & 1]
-    near = all(1 << lane < low.target.shuffle_lanes for lane in lanes)
-    return whole if near and same_layout(source, layout) else None
-
-
-def pick_bytes(low: Lowering, n: Node) -> tuple[int, int]:
-    """Bytes of shared memory that an extract or shuffle takes per wave: for exchanges of a wave's lanes, and of
-    waves."""
-    source, layout, plan = low.inference.operand_layout(n, 0), low.layout(n), low.plans[str(n.attrs["dim"])]
-    kind = scalar_type(n.dtype)
-    cell, spread = 4 if kind is PRED else 4 * kind.words, plan.waves > 1
-    tile = -(-prod(size for _, size in source.extents) * cell // 16) * 16
-    if n.op == "shuffle":
-        mask = swap_mask(low, n, source, layout)
-        if mask is not None:
-            words = -(-register_count(source, n.dtype) * cell // 16) * 16
-            return 0, words * source.lanes if spread and mask >= plan.wave else 0
-        if spread:
-            return 0, tile
-        return 0 if gathered_in_lanes(n, source, layout) is not None else tile, 0
-    if keeps_places(n, low.partition):
-        mine = every_layout(source, n)
-        return 0 if mine is not None and same_layout(mine, layout) else tile, 0
-    if n.attrs["new"] is not None:
-        return (0, tile) if spread else (tile, 0)
-    near = picked_in_lanes(low, source, layout, str(n.attrs["dim"]))
-    return 0 if near else tile, layout.elements_per_lane * cell * layout.lanes if spread else 0
-
-
-def regroup_bytes(low: Lowering, n: Node) -> int:
-    """Bytes of one wave's tile of a reshape that goes through shared memory."""
-    tile = prod(low.plans[str(d)].wave for d in n.inputs[0].dims)
-    return -(-tile * max(4, n.dtype.bits // 8) // 16) * 16
-
-
-def _reducing_bytes(low: Lowering, n: Node, source: Layout, projected: Layout) -> int:
-    """Shared memory in which all waves leave each other what they hold of a reduction or scan."""
-    d, lanes, waves = str(n.attrs["dim"]), low.target.wave_size, low.partition.waves
-    words = [max(1, x.dtype.bits // 32) for x in n.inputs] + [1] * (n.op in ("argmax", "argmin"))
-    far = bool(high_lanes(moving_lanes(source, [d]), lanes))
-    if low.plans[d].waves == 1 and not far:
-        return 0
-    kept = None if far or n.op in ("scan", "cumsum") else moving_lanes(projected, projected.dims)
-    meeting = Meeting.of(lanes, low.plans[d].waves, waves, kept)
-    return projected.elements_per_lane * sum(map(meeting.bytes, words))
 
 
 def convert(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
@@ -581,43 +407,6 @@ def _words(b: Any, value: Fragment) -> list[Cell]:
 
 def _cell(b: Any, value: Fragment, element: int) -> Cell:
     return cells_of(b, value.words(b)[element])
-
-
-def cells_of(b: Any, word: Value) -> Cell:
-    """A register as 32-bit words that can be shuffled."""
-    if word.type is PRED:
-        return (b.select(word, b.i32(1), b.i32(0)),)
-    if word.type.words == 2:
-        pair = b.bitcast(word, vector(2))
-        return (b.slice(pair, 0), b.slice(pair, 1))
-    return (word,)
-
-
-def number_from(b: Any, cell: Cell, like: Value) -> Value:
-    """What `cells_of` gives for a number of the type of `like`, as that number."""
-    if like.type is PRED:
-        return b.cmp("ne", b.bitcast(cell[0], I32), 0)
-    whole = b.vec(*cell) if len(cell) > 1 else cell[0]
-    return whole if whole.type is like.type else b.bitcast(whole, like.type)
-
-
-def waves_along(low: Lowering, dim: str) -> tuple[Value, int]:
-    """(the number of the first of the waves that differ from this one along `dim` alone, the distance of the next)."""
-    b = low.b
-    (cut,) = low.cut_along([dim])
-    key = next(x for x in low.partition.dims if str(x) == cut)
-    divisor, _ = low.partition.wave_radix(key)
-    return b.sub(b.wave(), b.mul(low.digit(dim), divisor)), divisor
-
-
-def from_cell(b: Any, cell: Cell, dtype: DType) -> Value:
-    """A register of a value from its `cells_of`."""
-    kind = register_type(dtype)
-    if kind is PRED:
-        return b.cmp("ne", b.bitcast(cell[0], I32), 0)
-    if len(cell) == 2:
-        return b.bitcast(b.vec(*cell), kind)
-    return cell[0] if cell[0].type is kind else b.bitcast(cell[0], kind)
 
 
 def _packed(b: Any, parts: Sequence[Any], size: int) -> Value:

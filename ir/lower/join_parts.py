@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.addresses.access import lane_coordinate, scaled, total
+from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.kernel.kernel_ir import B32, Value

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wavedsl.ir.addresses.access import join_register
+from wavedsl.ir.addresses.move_elements import join_register
 from wavedsl.ir.cuts.register_file import ADDRESSES
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.views import is_tile, same_place

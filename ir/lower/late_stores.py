@@ -12,7 +12,8 @@ Invariant: between the stores of two writes that leave together stands nothing t
 
 from __future__ import annotations
 
-from wavedsl.ir.addresses.access import GlobalAccess, store_group, store_groups
+from wavedsl.ir.addresses.access import GlobalAccess
+from wavedsl.ir.addresses.move_elements import store_group, store_groups
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import is_tile, same_place

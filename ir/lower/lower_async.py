@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.dataflow.graph import Node, Region, ValueType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.inference.mma_plan import MmaPlan

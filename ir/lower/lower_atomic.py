@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.cuts.tile_dims import CONDITIONAL, conditions, varying_dims
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.ops import ATOMIC_VALUES
@@ -135,7 +135,7 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
         if low.plans[str(d)].waves > 1 and str(d) not in own:
             writer = b.sub(writer, b.mul(low.wave_digit[str(d)], low.partition.wave_radix(d)[0]))
     size = sum(v.type.words for v in values) * lanes * 4
-    start, home = 0, low.meeting_place()
+    start, home = 0, low.meeting.next()
     places = []
     for v in values:
         step = v.type.words * 4
@@ -144,10 +144,10 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
         start += lanes * step
     b.barrier()  # readers of what was there before are done
     for v, (at, _) in zip(values, places):
-        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=low.reduced_in)
+        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=low.meeting.buffer)
     b.barrier()
     return [
-        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
+        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=low.meeting.buffer), v.type)
         for v, (_, at) in zip(values, places)
     ]
 

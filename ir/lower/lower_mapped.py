@@ -17,17 +17,11 @@ from math import gcd
 from typing import Any, NamedTuple
 
 import sympy
-from wavedsl.ir.addresses.access import (
-    element_groups,
-    gather_words,
-    scaled,
-    sub_word,
-    total,
-    vector_elements,
-    whole_buffer,
-)
+from wavedsl.ir.addresses.access import whole_buffer
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.lower_index import IndexLowering
 from wavedsl.ir.addresses.mapped_runs import counted_along, longest_run, resolved, run_length, unit_dim
+from wavedsl.ir.addresses.move_elements import gather_words, sub_word
 from wavedsl.ir.addresses.packed_view import (
     PackedView,
     quotient,
@@ -39,6 +33,7 @@ from wavedsl.ir.addresses.packed_view import (
     unit_plans,
 )
 from wavedsl.ir.addresses.run_time_strides import wide_stride
+from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.graph import Node

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import join_word
+from wavedsl.ir.addresses.move_elements import join_word
 from wavedsl.ir.addresses.packed_view import PackedView, dense_words
 from wavedsl.ir.dataflow.graph import Node, addend
 from wavedsl.ir.dataflow.ops import ROWS
@@ -18,10 +18,10 @@ from wavedsl.ir.kernel.kernel_ir import B32, F32, Type, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, OnDemand, from_elements, register_count, register_type
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower import across_waves
-from wavedsl.ir.lower.exchange import SUMMED_WORDS
 from wavedsl.ir.lower.lower_reduce import within_workgroup
 from wavedsl.ir.lower.lower_values import operand, zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.scratch_room import SUMMED_WORDS
 from wavedsl.ir.lower.sliced_operands import sliced_positions, sliced_step
 from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wavedsl.ir.addresses.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.addresses.access import below
+from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, same_layout
@@ -22,18 +23,11 @@ from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.layouts.lane_gather import LaneGather, Origin
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.lower.exchange import (
-    SCRATCH,
-    cells_of,
-    gathered_in_lanes,
-    lane_bits,
-    number_from,
-    order,
-    picked_in_lanes,
-    swap_mask,
-)
+from wavedsl.ir.lower.cells import cells_of, number_from
+from wavedsl.ir.lower.exchange import SCRATCH, order
 from wavedsl.ir.lower.lower_values import emitter, operand
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.pick_ways import gathered_in_lanes, lane_bits, picked_in_lanes, swap_mask
 from wavedsl.ir.lower.wave_picks import between_waves, of_wave
 from wavedsl.ir.schedule.steps import Context
 
@@ -101,7 +95,7 @@ def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
         return between_waves(low, n, value, layout, dim, extent, wanted)
     lanes = gathered_in_lanes(n, value.layout, layout)
     if lanes is not None:
-        return between_lanes(low, value, layout, dim, extent, wanted, lanes)
+        return between_lanes(low, value, layout, extent, wanted, lanes)
     return through_scratch(low, n, value, layout, dim, extent, wanted)
 
 
@@ -205,7 +199,7 @@ def inside(low: Lowering, value: Fragment, exists: Value) -> Fragment:
 
 
 def between_lanes(
-    low: Lowering, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Value], plan: LaneGather
+    low: Lowering, value: Fragment, layout: Layout, extent: int, wanted: list[Value], plan: LaneGather
 ) -> Fragment:
     """A gather of which every element is pulled from the lane that has it, as `plan` says."""
     b, source = low.b, value.layout

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.dataflow.constraints import TurnConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Node, Region, loop_bounds
 from wavedsl.ir.dtypes import DType
@@ -23,7 +23,7 @@ from wavedsl.ir.kernel.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.layout import Layout, high_lanes, moving_lanes
 from wavedsl.ir.lower import across_waves
-from wavedsl.ir.lower.across_waves import Cell
+from wavedsl.ir.lower.cells import Cell
 from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.in_place import sums_one
 from wavedsl.ir.lower.lower_values import (
@@ -444,7 +444,7 @@ def across_warps(
     """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
     b, lanes = low.b, low.target.wave_size
     flat = [v for cell in cells for v in cell]
-    starts, size, home = [], 0, low.meeting_place()
+    starts, size, home = [], 0, low.meeting.next()
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
@@ -454,7 +454,7 @@ def across_warps(
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):
-        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=low.reduced_in)
+        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=low.meeting.buffer)
     b.barrier()
     first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
     out = []
@@ -465,7 +465,7 @@ def across_warps(
         for k in range(1 << len(bits)):
             lane = b.add(first, sum(1 << x for j, x in enumerate(bits) if k >> j & 1))
             other = tuple(
-                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=low.reduced_in), v.type)
+                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=low.meeting.buffer), v.type)
                 for v, s in mine
             )
             joined = other if joined is None else join(joined, other)

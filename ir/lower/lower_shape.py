@@ -10,7 +10,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from wavedsl.ir.addresses.access import below, lane_coordinate, scaled, total
+from wavedsl.ir.addresses.access import below
+from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.inference.derived_layout import counted_again, same_layout

@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import GlobalAccess, below, lane_coordinate, store_value, total
+from wavedsl.ir.addresses.access import GlobalAccess, below
+from wavedsl.ir.addresses.coordinates import lane_coordinate, total
 from wavedsl.ir.addresses.lower_index import lower_index
+from wavedsl.ir.addresses.move_elements import store_value
 from wavedsl.ir.addresses.packed_view import unit_fragment
 from wavedsl.ir.dataflow.graph import Node, ValueType
 from wavedsl.ir.dataflow.ops import ATOMIC_VALUES, ROWS
@@ -35,6 +37,7 @@ from wavedsl.ir.lower.late_numbers import is_late_number
 from wavedsl.ir.lower.late_stores import LateStore, store_late
 from wavedsl.ir.lower.lowering import Lowering, both
 from wavedsl.ir.lower.store_lanes import for_stores
+from wavedsl.ir.lower.tile_views import located, tile_view
 from wavedsl.ir.schedule.steps import Context
 from wavedsl.ir.symbols import dim_name, evaluate, is_whole, symbol
 
@@ -281,7 +284,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
 
         store_mapped(low, n, operand(low, n, 0, context), context)
         return
-    info, extents, strides = low.view(n)
+    info, extents, strides = tile_view(low, n)
     value = operand(low, n, 0, context)
     if value.dtype is not info.dtype:  # rounded as it is stored
         wide = value
@@ -292,7 +295,7 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
     if n.id in low.outlets:
         emit_outlet(low, low.outlets[n.id], value, context)
         return
-    position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+    position, inside, limits = located(low, n, context, low.base_at(context.iteration))
     layout, plans = value.layout, low.plans
     if info.dtype.packed:
         unit = low.units_for(n, layout)

@@ -15,26 +15,27 @@ from dataclasses import replace
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import Position, assemble, element_groups, join_word, scaled, total, vector_elements
-from wavedsl.ir.addresses.lower_index import lower_index
+from wavedsl.ir.addresses.access import Position
+from wavedsl.ir.addresses.coordinates import scaled, total
+from wavedsl.ir.addresses.move_elements import assemble, join_word
 from wavedsl.ir.addresses.packed_view import (
     PackedView,
     check_units,
     packed_view,
     spread,
-    unit_bytes,
     unit_elements,
     unit_words,
 )
 from wavedsl.ir.addresses.repeated import Repeated
 from wavedsl.ir.addresses.run_time_strides import counted, narrow_stride
 from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import DimPlan, Partition
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region, region_nodes
 from wavedsl.ir.dataflow.ops import ROWS
-from wavedsl.ir.dataflow.views import is_tile, only_placing, placement, static_number
+from wavedsl.ir.dataflow.views import is_tile, only_placing, static_number
 from wavedsl.ir.errors import CompileError, WaveError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.inference.matrix_count import k_issues, result_tiles
@@ -54,12 +55,11 @@ from wavedsl.ir.lower.late_regions import (
     streams,
 )
 from wavedsl.ir.lower.lowering_notes import Notes
+from wavedsl.ir.lower.tile_views import tile_info
+from wavedsl.ir.lower.wave_meeting import MeetingPlaces
 from wavedsl.ir.schedule.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target, wave_room
-
-SHARED_UNITS = ("lds", "vmem", "lsu")
-"""Units that all waves of a compute unit share; the others exist once per SIMD."""
 
 
 class Lowering:
@@ -97,14 +97,8 @@ class Lowering:
         """Byte in shared memory where the buffer of exchanges starts."""
         self.scratch_share = 0
         """Bytes of that buffer that each wave has to itself."""
-        self.reduced_at = 0
-        """Byte where waves leave what they reduce together."""
-        self.reduced_apart = 0
-        """Bytes from there to a second such place, 0 where there is one."""
-        self.meetings = 0
-        """How often waves have been given a place to meet at."""
-        self.reduced_in = ""
-        """Name of the shared buffer that it is in."""
+        self.meeting = MeetingPlaces()
+        """Where waves leave what they reduce together."""
         self.wave_digit: dict[str, Any] = {}
         self.base: dict[str, Any] = {}
         """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
@@ -220,6 +214,14 @@ class Lowering:
         followed = self.followed.get(dim)
         return self.wave_digit[self.alike.get(dim, dim) if followed is None else followed[0]]
 
+    def waves_along(self, dim: str) -> tuple[Value, int]:
+        """(the number of the first of the waves that differ from this one along `dim` alone, the distance of the
+        next)."""
+        (cut,) = self.cut_along([dim])
+        key = next(x for x in self.partition.dims if str(x) == cut)
+        divisor, _ = self.partition.wave_radix(key)
+        return self.b.sub(self.b.wave(), self.b.mul(self.digit(dim), divisor)), divisor
+
     def _start(self, start: Mapping[str, Any], dim: str) -> Any:
         """The first coordinate of the current tile; of a dimension that follows another one, its part of that."""
         followed = self.followed.get(dim)
@@ -236,140 +238,17 @@ class Lowering:
             d == loop_dim or (d in self.followed and self.followed[d][0] == loop_dim) for d in dims
         )
 
-    def view(self, n: Node) -> tuple[ArrayInfo, list[Any], list[Any]]:
-        """`array` of a read or write that moves a tile, with its dimensions under the names that they have in the
-        value."""
-        _, extents, strides = self.array(n.attrs["memory"])
-        info = self.view_info(n)
-        part = bool(self.windows(n))
-        return info, [known if known is not None and part else e for e, known in zip(extents, info.extents)], strides
-
     def view_info(self, n: Node) -> ArrayInfo:
+        """What is known of the array of a read or write, with its dimensions under the names that they have in the
+        value; of rows by index, of their tile."""
         rows = self.row_tiles.get(n.id)
-        if rows is not None:
-            tile: ArrayInfo = rows.info
-            return tile
-        info = self.arrays[n.attrs["memory"]]
-        found = placement(self.graph, n)
-        if found is None or not found.moved:
-            return info
-        dims = tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in info.dims)
-        free = frozenset(dim_name(m.dim) for m in found.moved.values() if m.modulus is None)
-        windows = self.windows(n)
-        if not windows:
-            return replace(info, dims=dims, moved=free)
-        extents, offset, cut = list(info.extents), 0, set()
-        inside: set[str] = set()
-        for i, d in enumerate(info.dims):
-            if dim_name(d) not in windows:
-                continue
-            first, length = windows[dim_name(d)]
-            stride = info.strides[i]
-            assert stride is not None
-            name = str(dims[i])
-            if info.dtype.packed and i == len(info.dims) - 1:  # no byte holds the elements of two units
-                group = unit_elements(info.dtype)
-                if first % group or length % group:
-                    inside.add(name)
-                    continue
-                offset += first // group * unit_bytes(info.dtype) if length else 0
-            else:
-                offset += first * stride if length else 0
-            whole = self.plans[name].extent
-            assert whole is not None
-            extents[i] = min(length, whole)
-            if length < whole:
-                cut.add(name)
-        align = min(info.align, offset & -offset) if offset else info.align
-        still = free - {str(found.moved[d].dim) for d in windows} | inside
-        return replace(
-            info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
-        )
-
-    def windows(self, n: Node) -> dict[str, tuple[int, int]]:
-        """Per dimension of a tile's array that is moved by a number known here: (first coordinate, elements from there
-        on that belong to it). Such a part of the array is addressed like an array of its own."""
-        info = self.arrays[n.attrs["memory"]]
-        found = placement(self.graph, n)
-        out: dict[str, tuple[int, int]] = {}
-        for i, d in enumerate(map(dim_name, info.dims)):
-            m = found.moved.get(d) if found is not None else None
-            extent = info.extents[i]
-            if m is None or m.modulus is not None or extent is None or info.strides[i] is None:
-                continue
-            if self.plans[dim_name(m.dim)].extent is None:
-                continue
-            first = 0 if m.start is None else static_number(self.graph, m.start)
-            count = extent if m.count is None else static_number(self.graph, m.count)
-            if first is not None and first >= 0 and count is not None:
-                out[d] = first, max(0, min(extent - first, count))
-        return out
-
-    def located(
-        self, n: Node, context: Context, base: Mapping[str, Any] | None = None
-    ) -> tuple[Position, Value | None, dict[str, Any]]:
-        """Where this wave's tile of a read or write lies in its array; whether what the mapping fixes is inside (None:
-        it surely is); per dimension that is moved, the coordinate at which the tile ends."""
-        b, info = self.b, self.view_info(n)
-        start = dict(self.base if base is None else base)
-        inside: Value | None = None
-        limits: dict[str, Any] = {}
-        found = placement(self.graph, n)
-        assert found is not None
-        for d, c in found.fixed.items():
-            if isinstance(c, Node):
-                at: Any = self.uniform(c, context.env)
-            else:
-                at = int(c) if c.is_Integer else lower_index(b, c, self._uniform_symbols())
-            start[d] = at
-            extent = self.extent(d)
-            low, high = b.cmp("sge", at, 0), b.cmp("slt", at, extent)
-            for p in (low, high):
-                if p.const is not True:
-                    inside = p if inside is None else b.pand(inside, p)
-        windows = self.windows(n)
-        for d, m in found.moved.items():
-            name = dim_name(m.dim)
-            if d in windows:
-                continue
-            if m.modulus is not None:
-                at = start.get(name, 0)
-                start[name] = at % m.modulus if isinstance(at, int) else b.urem(at, m.modulus)
-                continue
-            extent = self.extent(d)
-            limit = b.i32(extent) if isinstance(extent, int) else extent
-            first: Any = 0 if m.start is None else self.uniform(m.start, context.env)
-            if m.count is not None:
-                end = total(b, [first, self.uniform(m.count, context.env)])
-                limit = b.max_s(b.min_s(limit, end), 0)
-            if self.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
-                limit = b.max_s(b.min_s(limit, total(b, [first, self.extent(name)])), 0)
-            start[name] = total(b, [start.get(name, 0), first])
-            limits[name] = limit
-        tile = self.position(info.names, start)
-        moved = {dim_name(m.dim) for m in found.moved.values()}
-        place = {d: start[d] for d in found.fixed if d in tile.wave and d not in moved}  # the same for all waves
-        return Position({**tile.base, **place}, {**tile.wave, **dict.fromkeys(place, 0)}), inside, limits
-
-    def _uniform_symbols(self) -> dict[str, Any]:
-        """Numbers for an expression over index dimensions: these stand for their own index, others for what they are
-        bound to."""
-        own = {dim_name(d) for d in self.graph.index_dims}
-        values: dict[str, Any] = {dim_name(k): v for k, v in self.graph.subs.items() if isinstance(v, int)}
-        values |= {d: self.extent(d) for d in self.plans if d not in own}
-        return values | {d: self.base[d] for d in own}
+        return tile_info(self, n) if rows is None else rows.info
 
     def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
         """(what is known, extents, strides) of an array argument, run-time ones as values."""
         info = self.arrays[name]
         extents = [self.extent(dim_name(d)) if n is None else n for d, n in zip(info.dims, info.extents)]
         return info, extents, [narrow_stride(self.b, info, i) for i in range(len(info.strides))]
-
-    def meeting_place(self) -> int:
-        """Byte from which waves leave each other what they reduce together: of two places each time the other one, so
-        that nobody waits for those who still read what was there the time before."""
-        self.meetings += 1
-        return self.reduced_at + self.reduced_apart * (self.meetings % 2)
 
     def layout(self, n: Node) -> Layout:
         return self.inference.layouts[n.id]
@@ -648,7 +527,7 @@ class Lowering:
         """(unit, clocks for the whole workgroup, latency) of one access of one wave."""
         u = self.target.cost(kind, bytes)
         waves = self.partition.waves
-        share = waves if u.unit in SHARED_UNITS else -(-waves // self.target.simds)
+        share = waves if u.unit in self.target.shared_units else -(-waves // self.target.simds)
         return u.unit, u.cycles * share, u.latency
 
     def issue_clocks(self) -> int:

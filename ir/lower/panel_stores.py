@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wavedsl.ir.addresses.access import combine_fields, total
+from wavedsl.ir.addresses.coordinates import combine_fields, total
 from wavedsl.ir.kernel.kernel_ir import B32, I32, Value
 from wavedsl.ir.layouts.bits import kind_of, number_of
 from wavedsl.ir.layouts.fragment import Fragment

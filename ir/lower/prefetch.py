@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from wavedsl.ir.addresses.access import GlobalAccess, total
+from wavedsl.ir.addresses.access import GlobalAccess
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.views import placement, view_dims

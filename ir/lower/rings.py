@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.grid.cluster_shape import ALONE, ONE, Axes, ClusterShape

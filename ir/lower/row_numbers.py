@@ -15,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-from wavedsl.ir.addresses.access import join_word, total, whole_buffer
+from wavedsl.ir.addresses.access import whole_buffer
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.addresses.lower_index import IndexLowering
+from wavedsl.ir.addresses.move_elements import join_word
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, ValueType
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import placement

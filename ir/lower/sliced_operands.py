@@ -18,7 +18,8 @@ from wavedsl.ir.dataflow.ops import MADE_ANYWHERE
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.layouts.fragment import Fragment, Lazy
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.lower.exchange import TileLoads, from_cell, order, route, store_tile, tile_bytes
+from wavedsl.ir.lower.cells import from_cell
+from wavedsl.ir.lower.exchange import TileLoads, order, route, store_tile, tile_bytes
 from wavedsl.ir.lower.lower_values import zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.schedule.steps import Context, Key, Step

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
-from wavedsl.ir.addresses.access import vector_elements
+from wavedsl.ir.addresses.vectors import vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.kernel.builder import Builder

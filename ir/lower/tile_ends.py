@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.packed_view import quotient
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.views import Moved, placement, static_number
 from wavedsl.ir.kernel.kernel_ir import B32, TensorBoxes, Value
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.tile_views import located, windows
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context
 
@@ -85,9 +86,9 @@ class Origin:
     def __init__(self, low: Lowering, n: Node, staged: Staged, context: Context, base: Mapping[str, Any]):
         b = low.b
         self.low, self.names = low, staged.info.names
-        position, *_ = low.located(n, context, base)
+        position, *_ = located(low, n, context, base)
         self.base = dict(position.base)
-        for d, (first, _) in low.windows(n).items():  # what is known before launch is no part of the position
+        for d, (first, _) in windows(low, n).items():  # what is known before launch is no part of the position
             name = self.names[low.arrays[n.attrs["memory"]].names.index(d)]
             self.base[name] = total(b, [self.base.get(name, 0), first])
         unit = low.units(n)

@@ -14,6 +14,26 @@ ALIKE = 4
 so far apart that lanes meet in the banks."""
 
 
+@dataclass
+class MeetingPlaces:
+    """Shared memory of a kernel in which waves leave each other what they reduce together."""
+
+    at: int = 0
+    """Byte where it starts."""
+    apart: int = 0
+    """Bytes from there to a second such place, 0 where there is one."""
+    buffer: str = ""
+    """Name of the shared buffer that it is in."""
+    meetings: int = 0
+    """How often waves have been given a place to meet at."""
+
+    def next(self) -> int:
+        """Byte from which waves meet the next time: of two places each time the other one, so that nobody waits for
+        those who still read what was there the time before."""
+        self.meetings += 1
+        return self.at + self.apart * (self.meetings % 2)
+
+
 def lanes_speak(lanes: int, kept: Sequence[int] | None) -> bool:
     """Whether one lane speaks for all that hold the same, which differ in other bits than these."""
     return kept is not None and ALIKE << len(kept) <= lanes

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
-from wavedsl.ir.addresses.access import total, vector_elements
+from wavedsl.ir.addresses.coordinates import total
+from wavedsl.ir.addresses.vectors import vector_elements
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.dataflow.graph import REGIONS
 from wavedsl.ir.dataflow.views import is_tile

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.grid import uneven_tiles
 from wavedsl.ir.grid.cluster_sharing import has_members, parts_together
 from wavedsl.ir.grid.die_order import Numbering, Operand, choose_numbering, dealt

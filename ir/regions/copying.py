@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import Node, Region, loop_bounds, region_nodes
 from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.kernel.kernel_ir import Value

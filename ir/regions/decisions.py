@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from wavedsl.ir.addresses.access import vector_elements
+from wavedsl.ir.addresses.vectors import vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.dataflow.graph import Node, node_text
 from wavedsl.ir.dataflow.views import is_tile

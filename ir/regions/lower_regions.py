@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, ValueType, next_values, region_nodes
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import placement

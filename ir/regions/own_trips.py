@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import Node, loop_bounds
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.kernel.meetings import meet

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from wavedsl.ir.addresses.access import scaled
+from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.kernel.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.bulk_store import finish

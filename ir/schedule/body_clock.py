@@ -23,8 +23,6 @@ TURN = 4
 """Clocks between two instructions of a wave."""
 WARM, TRIPS = 3, 3
 """Trips that are played before the clock starts, and that are counted."""
-SHARED = ("lds", "vmem")
-"""Units that all waves of a compute unit share."""
 BARRIER, PRIORITY, COMMIT = -1, -2, -3
 
 
@@ -50,7 +48,7 @@ class _Play:
     """One workgroup on a compute unit."""
 
     def __init__(self, body: BodySchedule, steps: Sequence[Step], waves: int, target: Target):
-        self.body, self.steps, self.simds = body, steps, target.simds
+        self.body, self.steps, self.simds, self.shared = body, steps, target.simds, target.shared_units
         simds = target.simds
         rate = target.cache_rate
         bytes_of = [s.words * 4 * target.wave_size if s.kind == "gload" else self.copied(s, waves) for s in steps]
@@ -75,7 +73,7 @@ class _Play:
                 self.events.append((body.order[p], 0))
             if p in body.commits:
                 self.events.append((COMMIT, 0))
-        share = {unit: waves if unit in SHARED else -(-waves // simds) for s in steps for unit, _ in s.resources}
+        share = {unit: waves if unit in self.shared else -(-waves // simds) for s in steps for unit, _ in s.resources}
         self.units = [[(u, c // share[u]) for u, c in s.resources if u != "issue"] for s in steps]
         self.issue = [max([TURN, *(c // share[u] for u, c in s.resources if u == "issue")]) for s in steps]
         self.free: dict[tuple[str, int], int] = {}
@@ -118,7 +116,7 @@ class _Play:
         for k in self.uses[step]:
             at = max(at, w.done.get((k, iteration), 0))
         for unit, _ in self.units[step]:
-            if unit not in SHARED:
+            if unit not in self.shared:
                 at = max(at, self.free.get((unit, w.number % self.simds), 0))
         return at
 
@@ -145,7 +143,7 @@ class _Play:
             clocks = self.issue[step]
             s, start = self.steps[step], now
             for unit, busy in self.units[step]:
-                key = (unit, -1 if unit in SHARED else w.number % self.simds)
+                key = (unit, -1 if unit in self.shared else w.number % self.simds)
                 begin = max(now, self.free.get(key, 0))
                 self.free[key] = begin + busy
                 start = max(start, begin)

@@ -23,7 +23,6 @@ class _Arc:
 
     start: int
     end: int
-    raw: bool
     buffer: str
 
 
@@ -48,10 +47,10 @@ def place_barriers(
         for w in writes:
             for r in reads:
                 ahead = body.stages[r] - body.stages[w]
-                arcs.append(_Arc(place[w] + 1, place[r] + ahead * n, True, buffer))
+                arcs.append(_Arc(place[w] + 1, place[r] + ahead * n, buffer))
                 if cyclic:
                     back = depth + body.stages[w] - body.stages[r]
-                    arcs.append(_Arc(place[r] + 1, place[w] + back * n, False, buffer))
+                    arcs.append(_Arc(place[r] + 1, place[w] + back * n, buffer))
     given = frozenset(at or ())
     body.barriers = {}
     if not arcs:

@@ -156,8 +156,8 @@ def plan_body(
     if modulo and not crowded and len(work.steps) <= MODULO_STEPS:
         chosen = _modulo(work, ahead, batch, room, longest=plain.ii)
     if chosen is None:
-        by_stages = _later if len(work.steps) > LIGHT_STEPS else _lighter
-        chosen = by_stages(work, _Choice(plain, [], stages, needed), scarce)
+        listed = _Choice(plain, [], stages, needed)
+        chosen = _later(work, listed, scarce) if len(work.steps) > LIGHT_STEPS else _lighter(work, listed)
     if _ahead_words(steps, chosen.stages) > room:
         return program_order(steps, slots, cyclic=True, room=room)
     if check:
@@ -350,7 +350,7 @@ def _later(work: _Work, plain: _Choice, scarce: int) -> _Choice:
     return _Choice(found, _in_trip(found, stages), stages, [*needed, *later])
 
 
-def _lighter(work: _Work, plain: _Choice, scarce: int) -> _Choice:
+def _lighter(work: _Work, plain: _Choice) -> _Choice:
     """A short body: the order that needs the fewest registers in about the same time."""
     schedule, _, stages, needed = plain
     puts, takes = work.of_kinds("swrite"), work.of_kinds("sread")

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from wavedsl.ir.addresses.access import GlobalAccess, total, whole_buffer
+from wavedsl.ir.addresses.access import GlobalAccess, whole_buffer
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.addresses.copy_tile import (
     CopyLanes,
     copy_access,
@@ -29,6 +30,7 @@ from wavedsl.ir.kernel.kernel_ir import Value, vector
 from wavedsl.ir.layouts.shared_search import PlaceChoice
 from wavedsl.ir.lower.lowering import Lowering, both, never
 from wavedsl.ir.lower.prefetch import ask
+from wavedsl.ir.lower.tile_views import located, tile_view
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step
 from wavedsl.ir.staging.gathered_rows import RowCopy
 
@@ -71,7 +73,7 @@ class _TileCopy:
     def find_tile(self) -> None:
         """What says where the tile lies."""
         low, n = self.low, self.n
-        _, self.extents, self.strides = low.view(n)
+        _, self.extents, self.strides = tile_view(low, n)
         self.plans: Mapping[str, DimPlan] = low.plans
         self.unit = low.units(n)
         if self.unit is not None:
@@ -108,7 +110,7 @@ class _TileCopy:
     ) -> tuple[GlobalAccess, Value | None]:
         """The array as a vector's copy sees it, and whether its tile is there."""
         low = self.low
-        position, inside, limits = low.located(self.n, context, low.base_at(context.iteration))
+        position, inside, limits = located(low, self.n, context, low.base_at(context.iteration))
         if self.unit is not None:
             position = self.unit.position(self.b, position)
         access = copy_access(
@@ -129,7 +131,7 @@ class _TileCopy:
         def copy(context: Context) -> None:
             if never(context.guard):
                 return
-            position, inside, limits = low.located(n, context, low.base_at(context.iteration))
+            position, inside, limits = located(low, n, context, low.base_at(context.iteration))
             if self.unit is not None:
                 position = self.unit.position(self.b, position)
             copy_directly(

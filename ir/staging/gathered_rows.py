@@ -15,7 +15,7 @@ from functools import cached_property
 from math import gcd
 from typing import Any
 
-from wavedsl.ir.addresses.access import total
+from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.dataflow.graph import Node

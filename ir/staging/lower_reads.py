@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wavedsl.ir.addresses.access import GlobalAccess, element_groups, join_word, load_group, vector_elements
+from wavedsl.ir.addresses.access import GlobalAccess
 from wavedsl.ir.addresses.fragment_loads import FragmentLoads, wave_digits
+from wavedsl.ir.addresses.move_elements import join_word, load_group
 from wavedsl.ir.addresses.staged import Staged
+from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.views import is_tile, placement
@@ -16,6 +18,7 @@ from wavedsl.ir.lower.lowering import Lowering, both, never
 from wavedsl.ir.lower.prefetch import ask
 from wavedsl.ir.lower.rings import wait_full
 from wavedsl.ir.lower.row_numbers import runs_ahead
+from wavedsl.ir.lower.tile_views import located, tile_view
 from wavedsl.ir.schedule.steps import Context, Step
 from wavedsl.ir.staging.copy_steps import coordinate_keys, copy_steps
 
@@ -134,7 +137,7 @@ class _Straight:
 
     def __init__(self, low: Lowering, n: Node):
         self.low, self.n = low, n
-        self.info, self.extents, self.strides = low.view(n)
+        self.info, self.extents, self.strides = tile_view(low, n)
         self.layout, self.plans, self.unit = low.layout(n), low.plans, low.units(n)
         if self.unit is not None:
             self.info, self.layout, self.plans = self.unit.info, self.unit.layout, self.unit.plans
@@ -157,7 +160,7 @@ class _Straight:
 
     def _access(self, context: Context, plans: Mapping[str, DimPlan]) -> tuple[GlobalAccess, Value | None]:
         low, b = self.low, self.low.b
-        position, inside, limits = low.located(self.n, context, low.base_at(context.iteration) if self.moves else None)
+        position, inside, limits = located(low, self.n, context, low.base_at(context.iteration) if self.moves else None)
         if self.unit is not None:
             position = self.unit.position(b, position)
         access = GlobalAccess(

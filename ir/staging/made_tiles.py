@@ -20,8 +20,9 @@ from math import gcd, prod
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import join_word, scaled, total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.fragment_loads import VECTOR_ATOMS, FragmentLoads, plan_place_addresses, wave_digits
+from wavedsl.ir.addresses.move_elements import join_word
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import CompileError, ConstraintError

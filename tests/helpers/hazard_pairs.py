@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from wavedsl.codegen.amdgcn.isa import EXEC, M0, OFF, VCC, Footprint, Reg, lookup
+from wavedsl.codegen.amdgcn.footprint import Footprint
+from wavedsl.codegen.amdgcn.isa import EXEC, M0, OFF, VCC, Reg, lookup
 
 DATA = (Path(__file__).parents[1] / "data" / "cdna_hazards.txt").read_text().splitlines()
 

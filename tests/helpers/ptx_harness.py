@@ -4,13 +4,6 @@
 import numpy as np
 from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
-REG = {
-    np.dtype(np.uint8): ("u8", "b16"),
-    np.dtype(np.uint16): ("b16", "b16"),
-    np.dtype(np.uint32): ("b32", "b32"),
-    np.dtype(np.uint64): ("b64", "b64"),
-}
-
 
 def module(body, params="", registers="", target="sm_90a", variables=""):
     return f""".version 8.7

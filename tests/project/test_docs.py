@@ -90,6 +90,16 @@ def snippet_names(folder: Path) -> dict[str, object]:
     }  # fmt: skip
 
 
+def test_files_that_pages_name_are_there() -> None:
+    """By their path from the root, or by its end: pages about a folder name what is below it."""
+    inside = [p for p in ROOT.rglob("*") if not {".git", ".venv", "build"} & set(p.relative_to(ROOT).parts)]
+    known = "".join(f"/{p.relative_to(ROOT)}{'/' * p.is_dir()}\n" for p in inside)
+    for page in PAGES:
+        said = re.findall(r"`((?:\w+/)+[\w-]+\.(?:py|md|json|txt)|\w+\.py|(?:\w+/)+)`", page.read_text())
+        gone = [name for name in said if f"/{name}\n" not in known]
+        assert not gone or page.name == "CHANGELOG.md", (page, gone)  # which says what was
+
+
 def test_names_are_names() -> None:
     """What the documents say of `wd.` is there."""
     for page in PAGES:

@@ -296,7 +296,7 @@ def analyze_compiled(
 ) -> Roofline:  # fmt: skip
     """As `analyze`, of a `CompiledKernel` that still has its graph and kernel IR; `dims` has a number per symbol.
 
-    `model`: the `SmModel` on which warps are replayed (default: `played_warps.sm_of` the product; NVIDIA's only).
+    `model`: the `SmModel` on which warps are replayed (default: `own_clock.sm_of` the product; NVIDIA's only).
     `held`: arguments that L2 holds when the kernel begins, since a launch in front of it has written them."""
     from wavedsl.collector import PAUSED
 
@@ -470,8 +470,9 @@ def _warps_played(
     missing: float, model: Any,
 ) -> Played | None:  # fmt: skip
     """The same on NVIDIA's chips, by the warp replay; None where it cannot tell."""
+    from wavedsl.analysis.own_clock import at_own_clock, power_of_products, sm_of
     from wavedsl.analysis.played import with_the_last
-    from wavedsl.analysis.played_warps import Walks, at_own_clock, play_warps, power_of_products, sm_of
+    from wavedsl.analysis.played_warps import Walks, play_warps
     from wavedsl.runtime.emulator.cycle_queue import sharing
     from wavedsl.runtime.emulator.ptx.emulator import registers_of
 

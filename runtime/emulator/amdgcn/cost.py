@@ -1,7 +1,7 @@
 """Counts what an emulated AMDGCN run costs: LDS bank conflicts now, clocks when somebody asks.
 
 In: LDS and memory addresses as instructions run. Out: `.bank_conflicts`, and `.timing` through the cycle model
-(`cycle_model`), which replays what `amdgcn_trace` recorded of the workgroups that share one compute unit.
+(`cycle_model`), which replays what `trace` recorded of the workgroups that share one compute unit.
 
 Bank conflicts: extra cycles of LDS instructions, by the lane groups that are served together (HipKittens' measurements
 on MI355X; on gfx90a and gfx942 the same groups over 32 banks, unverified there).

@@ -1,7 +1,7 @@
 """One closure per static instruction: which file makes it.
 
 In: a parsed line with its row. Out: `step(state)`, with operands, modifiers and widths bound. Instructions that a row
-marks `special` are in the tables `SPECIAL` here, in `amdgcn_memory` and in `amdgcn_matrix`.
+marks `special` are in the tables `SPECIAL` here, in `memory` and in `matrix`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.amdgcn.isa import check_operands
+from wavedsl.codegen.amdgcn.operand_rules import check_operands
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.amdgcn.checks import POISON, Checker
 from wavedsl.runtime.emulator.amdgcn.cost import Cost

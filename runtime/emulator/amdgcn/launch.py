@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Reg, Src
+from wavedsl.codegen.amdgcn.target import lds_bytes
 from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.amdgcn.env import FLAT_SCRATCH_START, PRIVATE_BUFFER, WAVE_SCRATCH
 from wavedsl.runtime.emulator.amdgcn.state import LANES, U8, U32, U64, State
@@ -34,7 +35,7 @@ class Launch:
         self.threads = threads
         self.waves = -(-threads // LANES)
         self.lds = int(d.get("group_segment_fixed_size", 0)) + shared_bytes
-        limit = 160 * 1024 if target == "gfx950" else 64 * 1024
+        limit = lds_bytes(target)
         if self.lds > limit:
             raise LaunchError(f"{self.lds} bytes of LDS, {target} has {limit}")
         self.dynamic_shared = shared_bytes

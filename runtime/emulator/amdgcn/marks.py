@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.amdgcn import hazard_rules
-from wavedsl.codegen.amdgcn.isa import Footprint, Inst, Reg, Unit
+from wavedsl.codegen.amdgcn.footprint import Footprint
+from wavedsl.codegen.amdgcn.isa import Inst, Reg, Unit
 from wavedsl.runtime.emulator.amdgcn.state import LANES, State
 from wavedsl.runtime.emulator.amdgcn.text import Line
 

@@ -123,7 +123,6 @@ _DPP = re.compile(
 _COUNTERS = re.compile(r"(vmcnt|expcnt|lgkmcnt)(?:_sat)?\((\w+)\)")
 _OUTSIDE = {at: re.compile(rf"{at}(?![^\[\]]*\])") for at in ", "}
 """A separator that no bracket closes behind; brackets do not nest where there is no parenthesis."""
-_INTRINSIC = frozenset(("omod", "bound_ctrl"))
 
 
 def parse(asm: str, target: str) -> Program:
@@ -328,8 +327,8 @@ class _Parser:
                 modifiers = self._waitcnt(rest)
                 operands = ["counters"]
             else:
-                operands, modifiers = self._operands(rest.strip(), mnemonic)
-            inst = self._find(mnemonic, operands, modifiers)
+                operands, modifiers = self._operands(rest.strip())
+            inst = self._find(mnemonic, modifiers)
         except KeyError as e:
             problem = str(e.args[0])
         except (ValueError, IndexError) as e:
@@ -339,7 +338,7 @@ class _Parser:
             inst = None
         return Spelling(mnemonic, tuple(operands), modifiers, inst, problem)
 
-    def _find(self, mnemonic: str, operands: list[Any], modifiers: dict[str, Any]) -> Inst:
+    def _find(self, mnemonic: str, modifiers: dict[str, Any]) -> Inst:
         if modifiers.get("lds") and mnemonic.startswith("buffer_load"):
             return lookup(mnemonic + " lds", self.target)
         if "_atomic_" in mnemonic and (modifiers.get("glc") or modifiers.get("sc0")):
@@ -362,7 +361,7 @@ class _Parser:
             found = {"vmcnt": (value >> 10 & 0x30) | (value & 15), "expcnt": value >> 4 & 7, "lgkmcnt": value >> 8 & 15}
         return found
 
-    def _operands(self, text: str, mnemonic: str) -> tuple[list[Any], dict[str, Any]]:
+    def _operands(self, text: str) -> tuple[list[Any], dict[str, Any]]:
         """Split at commas outside brackets; what follows the last operand after a space are modifiers."""
         operands: list[Any] = []
         modifiers: dict[str, Any] = {}

@@ -121,7 +121,7 @@ def vector(ctx: Context, line: Line) -> Step:
     writes = _vector_writes(ctx, line, values, sel, len(ins))
     if inst.encoding == "DPP":
         return _dpp_step(line, reads, fn, writes)
-    return _assemble(inst, reads, fn, writes)
+    return _assemble(reads, fn, writes)
 
 
 def _vector_writes(ctx: Context, line: Line, values: dict[str, Any], sel: Sequence[int], sources: int) -> list[Write]:
@@ -181,7 +181,7 @@ def _with_output_modifiers(ctx: Context, inst: Inst, m: dict[str, Any]) -> Calla
     return fn
 
 
-def _assemble(inst: Inst, reads: list[Read], fn: Callable[..., Any], writes: list[Write]) -> Step:
+def _assemble(reads: list[Read], fn: Callable[..., Any], writes: list[Write]) -> Step:
     if len(writes) == 1:
         w = writes[0]
         if len(reads) == 1:

@@ -140,7 +140,7 @@ class Body:
         elif word in (".shared", ".local", ".param", ".global", ".const", ".extern"):
             text = s.until(";")
             extern = word == ".extern"
-            for v in variables(text.strip()[len(".extern") :] if extern else text, extern, self.mod.address_bits):
+            for v in variables(text.strip()[len(".extern") :] if extern else text, extern):
                 name = v.name
                 if self.scope.tag:
                     v.name = f"{name}@{self.scope.tag}"

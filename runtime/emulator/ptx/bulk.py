@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx.machine import (
     SHARED_BASE,
@@ -110,7 +111,7 @@ class BulkCopies:
             return self._commit
         if "wait" in effects:
             return self._wait(inst.args[0].value, "read" in inst.name.split("."))
-        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        args = dict(zip([op.name for op in used_operands(row, len(inst.args))], inst.args))
         if "hint" in effects:
             return self._ask(inst, row, pc, args)
         if "load" in effects:
@@ -154,9 +155,9 @@ class BulkCopies:
         remote = row.mods["to"] == "shared::cluster"
         unit = TILE_ALIGNMENT if tensor is not None else 16
         if tensor is not None:
-            get = self._boxes(inst, row, tensor)
+            get = self._boxes(inst, tensor)
         elif registers:
-            get = self._words(inst, row, args["a"])
+            get = self._words(row, args["a"])
         else:
             get = self._bytes(inst, row, pc, args)
 
@@ -193,7 +194,7 @@ class BulkCopies:
 
         return get
 
-    def _boxes(self, inst: Inst, row: isa.Inst, tensor: Address) -> Callable[[Array], Any]:
+    def _boxes(self, inst: Inst, tensor: Address) -> Callable[[Array], Any]:
         """Getter of a tile load: [(lanes, chunks, bytes, swizzle span, address of the tensor, what is read)]."""
         corners = self._corners(inst, tensor)
 
@@ -258,7 +259,7 @@ class BulkCopies:
             return False
         return size > 0
 
-    def _words(self, inst: Inst, row: isa.Inst, value: Any) -> Callable[[Array], Any]:
+    def _words(self, row: isa.Inst, value: Any) -> Callable[[Array], Any]:
         """Getter of a store from registers: words instead of chunks."""
         parts = list(value.parts) if isinstance(value, Vector) else [value]
         type_ = row.mods["type"]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS
+from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx import address, atomic, matrix, matrix_move, memory, tensor, wmma
@@ -185,7 +186,7 @@ def _arithmetic(m: Machine, inst: Inst, row: isa.Inst) -> Step:
     dests = [Destination(m, a, op.type) for a, op in zip(inst.args, row.operands) if op.write and not op.paired]
     paired = [op for op in row.operands if op.paired]
     second = Destination(m, inst.pair, paired[0].type) if paired and inst.pair is not None else None
-    plain = isa.used_operands(row, len(inst.args))
+    plain = used_operands(row, len(inst.args))
     sources: list[Any] = []
     for a, op in zip(inst.args, plain):
         if op.write:

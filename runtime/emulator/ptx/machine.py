@@ -93,7 +93,7 @@ class Machine:
         self.first = 0
         self._conflict_memo: dict[bytes, int] = {}
         self.globals: Any = None
-        """The watch over global memory (`ptx_global.WatchedMemory`), None without checks."""
+        """The watch over global memory (`global_memory.WatchedMemory`), None without checks."""
         self.trace: Any = None
         """The `Tracer` while a batch runs of which something is recorded."""
         self.visits: dict[tuple[int, int], tuple[int, Inst, int]] = {}

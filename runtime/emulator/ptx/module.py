@@ -156,7 +156,7 @@ class Module:
 
 
 def as_arg(a: Any) -> Arg:
-    """An operand as `isa.check_operands` wants it."""
+    """An operand as `operand_rules.check_operands` wants it."""
     if isinstance(a, RegUse):
         return Arg("reg", a.reg.type, text=a.reg.name)
     if isinstance(a, Imm):

@@ -73,7 +73,7 @@ def _declaration(s: Scanner, mod: Module, line: int) -> None:
         s.pos = m.end()  # type: ignore[union-attr]
         _function(s, mod, word == ".entry", line)
     elif word in (".global", ".const", ".shared", ".tex", ".local"):
-        for v in variables(s.until(";"), extern, mod.address_bits):
+        for v in variables(s.until(";"), extern):
             mod.variables[v.name] = v
     else:
         raise CompileError(f"PTX directive not understood: {s.text[start : start + 60].split(chr(10))[0]!r}")

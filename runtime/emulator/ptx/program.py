@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.operand_rules import check_operands
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx import flow as ptx_flow
@@ -73,7 +74,7 @@ def looked_up(insts: list[Inst], version: tuple[int, int], target: str, checks: 
         try:
             row = isa.lookup(inst.name, target, version)
             if checks:
-                isa.check_operands(
+                check_operands(
                     row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None
                 )
             rows.append(row)

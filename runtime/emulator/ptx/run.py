@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
+from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx import flow as ptx_flow
 from wavedsl.runtime.emulator.ptx.gather import Gathering
@@ -400,7 +401,7 @@ class Runner:
 
     def _barrier(self, block: Any, inst: Inst, row: isa.Inst, follow: int) -> Any:
         m = self.m
-        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        args = dict(zip([op.name for op in used_operands(row, len(inst.args))], inst.args))
         number = source(m, args["id"], "u32") if "id" in args else np.zeros(1, np.uint32)
         count = source(m, args["count"], "u32") if "count" in args else None
         waits = "sync" in row.effects

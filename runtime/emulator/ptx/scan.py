@@ -92,7 +92,7 @@ def at_commas(text: str) -> list[str]:
     return out
 
 
-def variables(text: str, extern: bool, address_bits: int) -> list[Variable]:
+def variables(text: str, extern: bool) -> list[Variable]:
     """`.shared .align 16 .b8 name[64] = {…}` to variables."""
     text = text.strip()
     space = text.split(None, 1)[0][1:]

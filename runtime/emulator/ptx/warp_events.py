@@ -1,4 +1,4 @@
-"""What the clock must know of a warp's accesses, worked out of the raw addresses that `ptx_trace` kept.
+"""What the clock must know of a warp's accesses, worked out of the raw addresses that `trace` kept.
 
 In: visits of blocks. Out: per instruction and warp its events: `("shared", clocks)` with bank conflicts, `("global",
 bytes, cache lines, sectors)`, and `(kind, threads, …)` of mbarriers and bulk copies as recorded. Worked out when first

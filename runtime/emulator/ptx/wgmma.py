@@ -9,7 +9,7 @@ the accumulator's dtype; the chip adds in another order and may truncate within 
 With checks on, every register list that some wgmma names is a `Fragment`: it remembers, by warpgroup, the last wgmma
 that uses it and the last time that another instruction touched it. A touch while the wgmma is in flight is a finding,
 and so is a wgmma after a touch with no fence between. Shared operands are reads by the warpgroup as an agent
-(`ptx_shadow`).
+(`shadow`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa_wgmma import Descriptor, Wgmma
+from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
@@ -244,7 +245,7 @@ class Wgmmas:
     def _multiply(self, inst: Inst, row: isa.Inst, pc: int) -> Step:
         m = self.m
         what: Wgmma = row.row.data.what(row.mods)
-        args = dict(zip([op.name for op in isa.used_operands(row, len(inst.args))], inst.args))
+        args = dict(zip([op.name for op in used_operands(row, len(inst.args))], inst.args))
         d = self._fragment(args["d"])
         acc = self._accumulator(args["d"], d, what)
         a_regs = self._fragment(args["a"]) if isinstance(args["a"], Vector) else None
@@ -294,7 +295,7 @@ class Wgmmas:
                             if f is d or (o is not d and o.names in self.accumulators):
                                 o.touched[groups] = self.now
                 d.written[:, groups] = True
-                self._poison(args["d"], d, groups)
+                self._poison(d, groups)
 
         return step
 
@@ -509,7 +510,7 @@ class Wgmmas:
                 text = f"adds to accumulators, of which {which} has not been written"
                 m.report("uninitialised-read", inst, text, thread)
 
-    def _poison(self, vector: Vector, f: Fragment, groups: Array) -> None:
+    def _poison(self, f: Fragment, groups: Array) -> None:
         self._put(f, self._rows(groups), np.full((1, 1, 32), POISON, np.uint32))
 
     def watched(self, inst: Inst, step: Step, reads: list[Reg], writes: list[Reg], copies: bool) -> Step:

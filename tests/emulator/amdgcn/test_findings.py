@@ -603,8 +603,6 @@ def test_zero_grid_launches_nothing():
 
 # ---- mutations of other compilers' text
 
-_WAIT = re.compile(r"^\s*s_waitcnt .*$", re.M)
-
 
 @pytest.mark.parametrize("name", ["matmul_nt.gfx942", "matmul_f16_32x32x64.gfx950", "matmul_nt.gfx90a"])
 def test_dropping_waits_and_barriers_is_seen(name):

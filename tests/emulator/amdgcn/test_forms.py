@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from wavedsl.codegen.amdgcn.isa import TARGETS, check_operands
+from wavedsl.codegen.amdgcn.isa import TARGETS
+from wavedsl.codegen.amdgcn.operand_rules import check_operands
 from wavedsl.runtime.emulator.amdgcn.text import parse
 
 FORMS = (Path(__file__).parents[2] / "data" / "amdgcn_forms.txt").read_text().splitlines()

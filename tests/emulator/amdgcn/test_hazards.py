@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hazard_pairs import A16, CASES, DIFFERENT, MEASURED, READ, STORE, STRICTER, WRITE, make, v
 from wavedsl.codegen.amdgcn import hazard_rules
-from wavedsl.codegen.amdgcn.isa import M0, OFF, TARGETS, Footprint, Reg, all_rows
+from wavedsl.codegen.amdgcn.footprint import Footprint
+from wavedsl.codegen.amdgcn.isa import M0, OFF, TARGETS, Reg, all_rows
 
 
 @pytest.mark.parametrize("what,states", [m for m in MEASURED if m[0] not in DIFFERENT])

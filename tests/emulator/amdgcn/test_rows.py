@@ -12,8 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from amdgcn_harness import apply, run, sample
-from wavedsl.codegen.amdgcn import isa
-from wavedsl.codegen.amdgcn.isa import Reg, Unit, check_operands, lookup
+from wavedsl.codegen.amdgcn import isa, spelling
+from wavedsl.codegen.amdgcn.isa import Reg, Unit, lookup
+from wavedsl.codegen.amdgcn.operand_rules import check_operands
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 EDGES = [
@@ -948,7 +949,7 @@ def test_the_assembler_takes_every_row(oracle, target):
         operands, modifiers = sample(row)
         if row.special != "waitcnt":
             assert check_operands(row, operands, target, modifiers) == [], row
-        lines.append(isa.text(row, operands, modifiers))
+        lines.append(spelling.text(row, operands, modifiers))
     done = subprocess.run([oracle("llvm-mc"), "-triple=amdgcn-amd-amdhsa", f"-mcpu={target}"],
                           input="target:\n" + "\n".join(lines) + "\n", capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr[:2000]
@@ -964,7 +965,7 @@ def test_every_row_decodes(target):
     lines = []
     for row in rows:
         operands, modifiers = sample(row)
-        lines.append(isa.text(row, operands, modifiers))
+        lines.append(spelling.text(row, operands, modifiers))
     program = parse("target:\n" + "\n".join(lines), target)
     assert len(program.lines) == len(rows)
     for line, row in zip(program.lines, rows):

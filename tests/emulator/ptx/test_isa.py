@@ -4,8 +4,9 @@
 import pytest
 from ptx_layouts import layout_index
 from wavedsl.codegen.ptx import isa
-from wavedsl.codegen.ptx.isa import Arg, Unit, check_operands, lookup, spell
+from wavedsl.codegen.ptx.isa import Arg, Unit, lookup, spell
 from wavedsl.codegen.ptx.isa_wgmma import Descriptor, wgmma
+from wavedsl.codegen.ptx.operand_rules import check_operands
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
 from wavedsl.runtime.emulator.ptx import parse as ptx_parse
@@ -201,7 +202,7 @@ def complaint(line, target="sm_90a", version="8.6"):
     major, minor = map(int, version.split("."))
     try:
         row = isa.lookup(inst.name, target, (major, minor))
-        isa.check_operands(row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None)
+        check_operands(row, [as_arg(a) for a in inst.args], as_arg(inst.pair) if inst.pair is not None else None)
     except CompileError as e:
         return e.message
     return ""

@@ -17,9 +17,9 @@ from wavedsl.runtime.emulator.ptx.warp_state import NEVER, Fork, marks_of
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
-from wavedsl.analysis import played_warps
+from wavedsl.analysis import played_warps, warp_program, warp_walk
+from wavedsl.analysis.own_clock import at_own_clock, power_of_products, sm_of
 from wavedsl.analysis.played import Played
-from wavedsl.analysis.played_warps import at_own_clock, power_of_products, sm_of
 from wavedsl.analysis.roofline import analyze_compiled, product_named
 from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.tuning.candidates import Candidate
@@ -131,7 +131,7 @@ def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
     choice = Candidate((("BM", 64), ("BN", 64), ("BK", 64)), (("stages", 2),))
     compiled = gemm.variant(choice).compile(target="sm_90a", subs=sizes)
     walked, clocks = [], []
-    run, play = played_warps._Walk.run, played_warps.play_warps
+    run, play = warp_walk.Walk.run, played_warps.play_warps
 
     def counted(walk):
         walked.append(walk.short)
@@ -141,7 +141,7 @@ def test_clocks_of_a_chip_share_the_walks_of_a_kernel(monkeypatch):
         clocks.append(chip.gigahertz)
         return play(walks, launch, chip, shared_bytes, last)
 
-    monkeypatch.setattr(played_warps._Walk, "run", counted)
+    monkeypatch.setattr(warp_walk.Walk, "run", counted)
     monkeypatch.setattr(played_warps, "play_warps", at_clock)
     shared = wd.analyze(compiled, subs=sizes, product="h200").clocks
     assert len(set(clocks)) > 1 and len(walked) == len(set(walked))
@@ -201,7 +201,7 @@ def test_what_is_not_replayed_changes_no_prediction(monkeypatch, target, tiles, 
     """Neither beginnings that two replays have in common, nor names of values that are always there."""
     found = predicted(target, tiles, schedule)
     monkeypatch.setattr(played_warps.Walks, "fork", lambda self, walk, less: None)
-    monkeypatch.setattr(played_warps._Program, "settle", lambda self: None)
+    monkeypatch.setattr(warp_program.Program, "settle", lambda self: None)
     assert predicted(target, tiles, schedule) == found
 
 
@@ -244,7 +244,7 @@ def test_replays_may_part_right_behind_the_first_instruction():
     chip = sm_of(product_named("A100"))
 
     def replay():
-        return warp_replay.WarpReplay(program, played_warps._Events(), chip, Launch(1, 1), 1, 64)
+        return warp_replay.WarpReplay(program, warp_walk.Events(), chip, Launch(1, 1), 1, 64)
 
     more, fewer = traces(0, 1, 2, 2), traces(0, 1, 0)
     fork = Fork(fewer, marks_of(more, fewer, program.ops))

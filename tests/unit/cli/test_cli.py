@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavedsl.runtime import devices
+from wavedsl.codegen import TARGETS
 
 import wavedsl as wd
 from wavedsl import cli
@@ -169,7 +169,7 @@ def test_doctor_names_what_there_is(capsys):
 def test_demo_is_right_on_every_target(capsys):
     status, out, _ = command(capsys, "demo")
     assert status == 0, out
-    assert len(re.findall(r" ok$", out, re.M)) == 2 * len(devices.TARGETS)
+    assert len(re.findall(r" ok$", out, re.M)) == 2 * len(TARGETS)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def make_target(**kw):
         "name": "gfx942", "vendor": "amd", "wave_size": 64, "max_threads": 1024, "max_waves": 16, "simds": 4,
         "scalar_registers": True, "units": 304, "shared_bytes": 65536, "banks": {}, "phases": {}, "registers": 512,
         "mma_atoms": (ATOM,), "load_atoms": (), "copy_async": (), "buffer_bounds": True, "global_imm": (0, 4095),
-        "shared_imm": (0, 65535), "costs": {}, "dtypes": frozenset(), "instead": {},
+        "shared_imm": (0, 65535), "costs": {}, "shared_units": frozenset(), "dtypes": frozenset(), "instead": {},
         "occupancy": lambda r, s, t: 1,
     }  # fmt: skip
     return Target(**{**rest, **kw})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.addresses.access import below, element_groups, vector_elements
+from wavedsl.ir.addresses.access import below
+from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.kernel.builder import Builder, new_kernel
