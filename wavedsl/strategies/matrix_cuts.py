@@ -276,7 +276,8 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, me
     workers, left = _dealt(x, groups, steps, unit)
     tiles = np.where(x.dealt, groups // workers + (left > 0), each)  # that a unit goes over
     steps = np.where(x.dealt, groups // workers * steps + _ceil(left * steps / workers), each * steps)
-    return _soft(steps * step, memory) + pace.ends * np.maximum(1.0, tiles / resident)
+    uneven = np.where(x.dealt | (groups <= rates.units), 1.0, each * rates.units / groups)  # a unit has its share only
+    return _soft(steps * step, memory * uneven) + pace.ends * np.maximum(1.0, tiles / resident)
 
 
 def _soft(x: Any, y: Any) -> Any:
