@@ -118,7 +118,7 @@ class Attempts:
     def finer(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """The plan and its kernel, or those of finer loop tiles: for a pipeline of two stages, then for registers."""
         choices = self.choices
-        cuts = finer(plan.graph, plan.partition, plan.inference, kernel, choices)
+        cuts = finer(plan.graph, plan.partition, plan.inference, kernel, choices, plan.target)
         if cuts is not None:
             plan = with_partition(plan, cuts)
             kernel = self.by(plan)
