@@ -108,10 +108,8 @@ def _fewest_clocks(
     if small:
         side, deep, waves = shares_of_waves(form, shape.m, shape.n)
         now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
-    found = matrix_cuts.better_cut(form, (shape.m, shape.n, shape.k), now, chip, small or name == "stream_k", small)
-    if found is None:
-        return None
-    return strategy_of(name, found, shape.m, shape.n, chip), found.tiles
+    best = matrix_cuts.better_cut(form, (shape.m, shape.n, shape.k), now, chip, small or name == "stream_k", small)
+    return None if best is None else (strategy_of(name, best, shape.m, shape.n, chip), best.tiles)
 
 
 def strategy_of(recommended: str, found: matrix_cuts.Found, m: int, n: int, chip: Product) -> str:

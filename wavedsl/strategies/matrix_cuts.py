@@ -124,7 +124,8 @@ class _Cuts(NamedTuple):
     def of(tiles: Sequence[TileChoice], split: Any, unit: Unit, form: Form, **how: Any) -> _Cuts:
         """`split` parts of each: a row for each of `tiles`."""
         of = np.array([(x.tile_m, x.tile_n, x.tile_k, _stages(form, x, unit), x.waves_m, x.waves_n) for x in tiles])
-        return _Cuts(*of.T[:, :, None], split, **how)
+        rows, columns, deep, stages, waves_m, waves_n = of.T[:, :, None]
+        return _Cuts(rows, columns, deep, stages, waves_m, waves_n, split, **how)
 
 
 def better_cut(
