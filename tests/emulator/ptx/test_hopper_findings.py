@@ -175,7 +175,7 @@ SAID = {
     "no proxy fence before the store": ("proxy-fence", "no proxy fence after the store: smem", "fence.proxy.async behind the store"),
     "nobody releases a stage": ("deadlock", "smem+28688 never completes parity 0: in phase 0 1 of 1 arrivals are missing", "as many arrivals in each phase"),
     "initialisation not published": ("race", "another warp initialises", "fence.mbarrier_init and a barrier"),
-    "another swizzle in the descriptor": ("hazard", "a swizzle of 64 bytes what was copied with one of 128: smem", "one swizzle for the tensor map"),
+    "another swizzle in the descriptor": ("hazard", "a swizzle of 64 bytes what was copied with one of 128: smem", "one swizzle for the copy's tensor map"),
 }  # fmt: skip
 
 

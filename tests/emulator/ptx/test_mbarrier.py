@@ -112,3 +112,52 @@ ld.param.u64 %d0, [p0]; mul.wide.u32 %d1, %r0, 4; add.s64 %d0, %d0, %d1; st.glob
     variables = ".shared .align 8 .b64 bar[24];\n.shared .align 16 .b8 sm[256];"
     assert run(text, [out], block=64, variables=variables, seed=seed).findings == []
     assert (out == 7).all()
+
+
+COUNTS = """mov.u32 %r0, %tid.x; mov.u32 %r20, bar; mov.u32 %r1, 0; setp.ne.u32 %p0, %r0, 0; @%p0 bra END;
+mbarrier.init.shared::cta.b64 [%r20], 1;
+mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r20], 48;
+mbarrier.arrive.shared::cta.b64 _, [%r20];
+mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r20], 0; selp.u32 %r2, 1, 0, %p1; add.u32 %r1, %r1, %r2;
+mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r20], 32;
+mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r20], 0; selp.u32 %r2, 2, 0, %p1; add.u32 %r1, %r1, %r2;
+mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r20], 16;
+mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r20], 0; selp.u32 %r2, 4, 0, %p1; add.u32 %r1, %r1, %r2;
+END: ld.param.u64 %d0, [p0]; mul.wide.u32 %d1, %r0, 4; add.s64 %d0, %d0, %d1; st.global.b32 [%d0], %r1; ret;"""
+
+
+@pytest.mark.parametrize("checks", [False, "report"])
+def test_bytes_that_threads_count(checks):
+    """As the PTX ISA has it: a phase ends when no arrival is pending and the bytes that came are those expected."""
+    report, out = go(COUNTS, block=32, checks=checks)
+    assert report.findings == [] and out[0] == 4
+
+
+def test_more_bytes_than_a_phase_counts():
+    report, _ = go(COUNTS.replace("], 48;", "], 1048576;"), block=32)
+    assert report.findings[0].kind == "hazard" and "more than 1048575" in report.findings[0].message
+
+
+LIVES = """mov.u32 %r0, %tid.x; mov.u32 %r20, bar; mov.u32 %r1, 0; setp.ne.u32 %p0, %r0, 0; @%p0 bra END;
+mov.u64 %d2, bar; cvta.shared.u64 %d2, %d2;
+mbarrier.init.b64 [%d2], COUNT; mbarrier.arrive.b64 %d3, [%d2]; mbarrier.inval.b64 [%d2];
+AGAIN
+mbarrier.arrive.shared::cta.b64 %d3, [%r20];
+mbarrier.test_wait.shared::cta.b64 %p1, [%r20], %d3; selp.u32 %r1, 7, 9, %p1;
+END: ld.param.u64 %d0, [p0]; mul.wide.u32 %d1, %r0, 4; add.s64 %d0, %d0, %d1; st.global.b32 [%d0], %r1; ret;"""
+
+
+def test_mbarriers_that_end():
+    """Generic addresses; behind `inval` there is none until the next `init`, which begins with its first phase."""
+    again = LIVES.replace("COUNT", "1").replace("AGAIN", "mbarrier.init.shared::cta.b64 [%r20], 1;")
+    report, out = go(again, block=32)
+    assert report.findings == [] and out[0] == 7
+    report, _ = go(LIVES.replace("COUNT", "1").replace("AGAIN", ""), block=32)
+    assert report.findings[0].kind == "uninitialised-read" and "no mbarrier has been initialised at bar" in report.findings[0].message
+
+
+@pytest.mark.parametrize(("count", "fine"), [(1, True), ((1 << 20) - 1, True), (0, False), (1 << 20, False)])
+def test_arrivals_that_can_be_counted(count, fine):
+    text = LIVES.replace("COUNT", str(count)).replace("AGAIN", "mbarrier.init.shared::cta.b64 [%r20], 1;")
+    found = [f.message for f in go(text, block=32)[0].findings if f.kind == "hazard"]
+    assert found == [] if fine else any(f"not {count}" in message for message in found), found
