@@ -2,8 +2,9 @@
 
 In: the subscript. Out: the `IndexMapping` that it means. A slice along a dimension shifts it by its start; elements at
 or past its stop lie outside. Where the slice's length is a symbol (`a[s : s + M]`, where `s` may be a traced number),
-the value has that dimension. A traced index with dimensions gathers (`table[ids, :]`) and scatters: the value has its
-dimensions in the place of the array's.
+or as many symbols as the array's dimension has more of (`a[: 2 * N]` of 4 N), the value has that dimension; of a slice
+with a step likewise the number of elements (`a[s : s + 2 * M : 2]`). A traced index with dimensions gathers
+(`table[ids, :]`) and scatters: the value has its dimensions in the place of the array's.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class View(Array):
-    """A part of an array argument: per dimension the whole, a (start, stop), every step-th element as (first, None,
-    step), one coordinate, or a value of coordinates."""
+    """A part of an array argument: per dimension the whole, a (start, stop), every step-th element as (first, stop or
+    None, step), one coordinate, or a value of coordinates."""
 
     __slots__ = ("places",)
 
@@ -70,23 +71,28 @@ def part(array: Array, key: Any) -> View:
         stop = None if k.stop is None else _bound(array, d, k.stop)
         if stop is not None and not isinstance(stop, Value) and normalise(stop) == d:
             stop = None
-        if stop is None and not d.is_Symbol and not isinstance(start, Value) and (d - start).is_Symbol:
+        if stop is None and not d.is_Symbol and not isinstance(start, Value) and _named(d - start, d):
             stop = d  # the second half of 2 N has the dimension N
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)
     return View(array.argument, array.builder, places)
 
 
-def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, None, int]:
-    """(first, None, step) of a slice such as `1::2` of the dimension 2 D, whose elements have the dimension D; of D / 2
-    they have D / 4."""
-    whole = isinstance(k.step, int) and k.step > 1 and k.stop is None
-    if whole and _divides(d, k.step) and (k.start is None or k.start in range(k.step)):
-        return k.start or 0, None, k.step
+def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, Any, int]:
+    """(first, stop, step) of a slice such as `1::2` of the dimension 2 D, whose elements have the dimension D (of D / 2
+    they have D / 4), with None as stop; or of `s : s + 2 * P : 2`, whose elements have the dimension P."""
+    whole = isinstance(k.step, int) and k.step > 1
+    from_start = k.start is None or (isinstance(k.start, int) and k.start in range(k.step if whole else 1))
+    if whole and k.stop is None and from_start and _divides(d, k.step):
+        return sympy.sympify(k.start or 0), None, k.step
+    if whole:
+        start, stop = (end if x is None else _bound(array, d, x) for x, end in ((k.start, sympy.S.Zero), (k.stop, d)))
+        if _count(start, stop, k.step, d) is not None:
+            return start, stop, k.step
     step = k.step if isinstance(k.step, int) and k.step > 1 else 2
     hint = (
-        f"of an array of {step} * P, a[::{step}] is P long; otherwise give the part a name yourself: "
-        f"wd.read(a, mapping=wd.IndexMapping((…, P), {{{d}: {step} * P}}))"
+        f"of an array of {step} * P, a[::{step}] is P long, and of any a[s : s + {step} * P : {step}]; otherwise give "
+        f"the part a name yourself: wd.read(a, mapping=wd.IndexMapping((…, P), {{{d}: {step} * P}}))"
     )
     if isinstance(k.step, int) and k.step < 0:
         back = f"{d} - 1 - wd.index({d})" if k.step == -1 and d.is_Symbol else f"last - wd.index(P) * {-k.step}"
@@ -103,6 +109,26 @@ def _divides(d: Any, step: int) -> bool:
         return along.is_Symbol
     symbols = list(along.free_symbols)
     return len(symbols) == 1 and getattr(scale_of(along, symbols[0]), "is_Rational", False)
+
+
+def _count(start: Any, stop: Any, step: int, d: Any) -> Any:
+    """How many elements `start : stop : step` has, where that is the name of a dimension; else None."""
+    length = _length(start, stop)
+    if length is None:
+        return None
+    counts = (sympy.expand((length + rest) / step) for rest in range(step))
+    return next((count for count in counts if _named(count, d)), None)
+
+
+def _named(length: Any, d: Any) -> bool:
+    """Whether a part of dimension `d` that is so long has a dimension of its own: a symbol, or a part of the symbol of
+    which `d` is a multiple or a part."""
+    if length.is_Symbol:
+        return True
+    symbols = list(d.free_symbols)
+    if d.is_Symbol or len(symbols) != 1 or length == d:
+        return False
+    return all(getattr(scale_of(x, symbols[0]), "is_Rational", False) for x in (length, d))
 
 
 def _coordinate(array: Array, dim: Any, x: Any) -> Any:
@@ -199,7 +225,7 @@ def window(view: View, op: str) -> IndexMapping:
             continue
         start, stop, step = (*place, 1)[:3]
         if step != 1:
-            along = d / step
+            along = d / step if stop is None else _count(start, stop, step, d)
             if d in builder.index_dims or along in builder.index_dims:
                 raise TraceError(
                     f"{op}: a step of {step} along {d}, and a value has one element along an index dimension", here(),
@@ -207,7 +233,8 @@ def window(view: View, op: str) -> IndexMapping:
                 )  # fmt: skip
             dims.append(along)
             place_along = step * along
-            if not along.is_Symbol:  # K / 4 is no name that an expression over indices can have
+            if isinstance(start, Value) or not (along.is_Symbol and start.is_number):
+                # K / 4 is no name that an expression over indices can have, and other symbols there are indices too
                 place_along = builder.results(builder.emit("index", (), {"dim": builder.dim(along, op)})) * step
             indices[d] = place_along + start
             continue
@@ -222,7 +249,7 @@ def window(view: View, op: str) -> IndexMapping:
             own = builder.results(builder.emit("index", (), {"dim": builder.dim(d, op)}))
             indices[d] = d + start if normalise(start).is_number else own + start
             continue
-        named = length is not None and isinstance(length, sympy.Symbol)
+        named = length is not None and _named(length, d)
         along = length if named else d
         dims.append(along)
         index = builder.results(builder.emit("index", (), {"dim": builder.dim(along, op)}))

@@ -33,7 +33,7 @@ def long_parts(graph: Graph, known: Mapping[Any, Any]) -> dict[Any, tuple[Any, i
     """Dimensions such as `K / 128` whose elements stand for several tiles → (K, 128). `known`: values of symbols."""
     dims = dict.fromkeys(d for n in graph.all_nodes() if n.op == "repeat_interleave" for d in n.inputs[0].dims)
     found = {d: of for d in dims if (of := _of_tiles(graph, d, known)) is not None}
-    return {d: of for d, of in found.items() if _alone(graph, d, of[0])}
+    return {d: of for d, of in found.items() if alone(graph, d, of[0])}
 
 
 def _of_tiles(graph: Graph, d: Any, known: Mapping[Any, Any]) -> tuple[Any, int] | None:
@@ -49,7 +49,7 @@ def _of_tiles(graph: Graph, d: Any, known: Mapping[Any, Any]) -> tuple[Any, int]
     return None
 
 
-def _alone(graph: Graph, d: Any, of: Any) -> bool:
+def alone(graph: Graph, d: Any, of: Any) -> bool:
     """Whether whatever has dimension d may do without it: inside of the loop over `of`, if there is one."""
     looped = any(isinstance(c, TilingConstraint) and c.dim == of for c in graph.constraints)
 
@@ -107,4 +107,4 @@ def _type(n: Node, long: Mapping[Any, Any]) -> ValueType:
     return ValueType(_kept(n.dims, long), n.dtype)
 
 
-__all__ = ["long_repeats"]
+__all__ = ["alone", "long_parts", "long_repeats"]

@@ -22,6 +22,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.cuts.partial_sums import parts_of
 from wavedsl.ir.dataflow.graph import Graph, Node, Region
 from wavedsl.ir.dataflow.long_repeats import long_parts
+from wavedsl.ir.dataflow.odd_repeats import odd_parts
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError, LaunchError, WaveError
@@ -69,7 +70,8 @@ class Run:
         """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
         self.parts = parts_of(graph)
-        self.long = long_parts(graph, values)
+        self.uneven = {*long_parts(graph, values), *odd_parts(graph, values)}
+        """Dimensions of which a tile need not have whole elements."""
         self._full: dict[Any, int] = {}
         self._scales: dict[tuple[Any, Any], Any] = {}
 
@@ -131,7 +133,7 @@ class Run:
             scale = self._scales[key]
             if scale is not None:
                 low, high = start * scale, stop * scale
-                if dim in self.long:  # one element stands for the whole tile, and for others
+                if dim in self.uneven:  # its first and its last element stand for others as well
                     return math.floor(low), math.ceil(high)
                 if low.denominator != 1 or (high.denominator != 1):
                     raise ConstraintError(

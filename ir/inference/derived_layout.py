@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.reshaped_places import counted_again
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.row_layout import regrouped
 from wavedsl.ir.layouts.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of
@@ -37,7 +37,11 @@ def coarse_layout(layout: Layout, n: Node) -> Layout:
     dim, count = str(n.attrs["dim"]), n.attrs["count"]
     part = next(dim_name(d) for d in n.inputs[0].dims if d not in n.dims)
     if count & (count - 1):
-        raise CompileError(f"repeat_interleave of {count} elements each", n.loc, "powers of two are lowered")
+        raise CompileError(
+            f"repeat_interleave of {count} elements each, no power of two, of no read and in tiles of {dim}",
+            n.loc,
+            f"write it to an array and read that: wd.read(factors[…, wd.index({dim}) // {count}])",
+        )
     low = count.bit_length() - 1
     if layout.inner.width(dim) < low:
         layout = wide_box(layout)
@@ -116,17 +120,6 @@ def lifted(layout: Layout, dims: Iterable[str]) -> Layout:
     order = list(dims)
     missing = [(d, 1) for d in order if d not in layout.dims]
     return Layout(layout.inner, layout.digits, (*missing, *layout.extents)).reorder(order)
-
-
-def counted_again(n: Node) -> tuple[list[Any], list[Any], list[Any]]:
-    """Of a reshape (dimensions that stay, the old ones of the others, the new ones): what both sides list first or last
-    stays, whoever shares it."""
-    before, after = list(n.inputs[0].dims), list(n.dims)
-    most = min(len(before), len(after))
-    lead = next((i for i in range(most) if before[i] != after[i]), most)
-    trail = next((i for i in range(most - lead) if before[-1 - i] != after[-1 - i]), most - lead)
-    last = len(before) - trail
-    return before[:lead] + before[last:], before[lead:last], after[lead : len(after) - trail]
 
 
 def renamed_bits(n: Node, source: Layout, partition: Partition) -> Layout | None:

@@ -9,6 +9,9 @@ constant, or multiplied by an invariant, is; zext and sext of one are if its ran
 (ROOT) A linear value that an op outside (LINEAR) reads is a root, unless it is iv itself; of `x + constant` x is.
 (GAIN) The roots of one loop are carried together if the ops in the loop that this removes weigh more than one add per
 root. A multiplication weighs more than an add, an op per lane more than a uniform one.
+(ROOM) A carried value has its register for the whole loop. Where roots of a lane are more than `ROOM` words, those that
+memory ops take come first, and what has no room is computed in each trip: of a factor that is computed for each of
+32 x 48 elements every n * k would be carried.
 
 INVARIANT: exact for wrapping arithmetic; facts of a root hold for the carried value in every trip.
 """
@@ -26,6 +29,9 @@ from wavedsl.ir.target import Target
 
 _LINEAR = frozenset({"add", "sub", "shl", "mul", "zext", "sext"})
 _WEIGHT = {"mul": 4}
+ROOM = 64
+"""Words of a lane that one loop's roots may take: a quarter of what a lane has on NVIDIA, half of what it has on AMD
+beside another wave."""
 
 
 def strength_reduce(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -50,6 +56,8 @@ class _Plan:
 
 
 def _plan(loop: Op) -> _Plan:
+    """What of a loop's arithmetic is carried as a sum: linear values that something else reads, if that saves
+    instructions."""
     body = loop.regions[0]
     iv = body.args[0]
     linear: dict[Value, Op | None] = {iv: None}
@@ -68,14 +76,15 @@ def _plan(loop: Op) -> _Plan:
         for a in op.args:
             if a in users:
                 users[a].append(op)
-    roots: list[Value] = []
-    chosen: set[Value] = set()
+    found: dict[Value, bool] = {}
+    """Roots in order of definition → whether a memory op takes one."""
     for v, made in linear.items():
-        if made is not None and any(not u.results or u.results[0] not in linear for u in users[v]):
-            root = made.args[0] if _is_offset(made) else v
-            if root is not iv and root not in chosen:
-                chosen.add(root)
-                roots.append(root)
+        outside = [u for u in users[v] if not u.results or u.results[0] not in linear]
+        root = made.args[0] if made is not None and _is_offset(made) else v
+        if made is not None and outside and root is not iv:
+            found[root] = found.get(root, False) or any(not u.row.pure for u in outside)
+    roots = _with_room(found)
+    chosen = set(roots)
     # What goes away: the definitions of roots, and linear ops that only they read.
     dead: set[Value] = set()
     for v in reversed(list(linear)):
@@ -83,6 +92,16 @@ def _plan(loop: Op) -> _Plan:
             dead.add(v)
     gain = sum(_weight(linear[v]) for v in dead) - sum(1 if r.uniform else 2 for r in roots)
     return _Plan(roots, linear) if gain > 0 else _Plan()
+
+
+def _with_room(found: dict[Value, bool]) -> list[Value]:
+    """The roots that are carried, in order of definition: (ROOM)."""
+    kept, left = {r for r in found if r.uniform}, ROOM
+    for r in sorted((r for r in found if not r.uniform), key=lambda r: not found[r]):
+        if r.type.words <= left:
+            kept.add(r)
+            left -= r.type.words
+    return [r for r in found if r in kept]
 
 
 def _weight(op: Op | None) -> int:

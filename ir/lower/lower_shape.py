@@ -13,8 +13,9 @@ from typing import Any
 from wavedsl.ir.addresses.access import below
 from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.reshaped_places import counted_again
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.inference.derived_layout import counted_again, same_layout
+from wavedsl.ir.inference.derived_layout import same_layout
 from wavedsl.ir.kernel.kernel_ir import B32, I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, from_words, scalar_type
 from wavedsl.ir.layouts.layout import Layout
@@ -59,24 +60,19 @@ def changed_dims(low: Lowering, n: Node) -> tuple[list[str], list[tuple[str, int
     or wave holds only a part of a dimension that changes."""
     before, after = [str(d) for d in n.inputs[0].dims], [str(d) for d in n.dims]
     kept, *changed = ([str(d) for d in dims] for dims in counted_again(n))
-    sides = []
-    for names in changed:
-        sizes = []
-        for d in names:
-            plan = low.plans[d]
-            if plan.extent is None or plan.trips not in (0, 1) or plan.waves > 1:
-                what = "is spread over workgroups, waves or trips" if plan.extent else "is known at run time only"
-                raise CompileError(
-                    f"reshape of [{', '.join(before)}] to [{', '.join(after)}]: {d} {what}",
-                    n.loc,
-                    f"name it in the result as well: wd.reshape(x, {', '.join([*kept, d, *changed[1]])})"
-                    if d in changed[0] and d not in after
-                    else "dimensions that change lie in one wave as a whole; list those that stay first: "
-                    "wd.permute(x, …)",
-                )
-            sizes.append((d, plan.extent))
-        sides.append(sizes)
-    old, new = sides
+    extents = {d: low.plans[d].extent for names in changed for d in names}
+    whole = all(e is not None for e in extents.values())
+    sizes = [[(d, extents[d] or 0) for d in names] for names in changed]
+    old, new = sizes
+    for d in extents:
+        plan = low.plans[d]
+        if plan.extent is None or plan.trips not in (0, 1) or plan.waves > 1:
+            what = "is spread over workgroups, waves or trips" if plan.extent else "is known at run time only"
+            raise CompileError(
+                f"reshape of [{', '.join(before)}] to [{', '.join(after)}]: {d} {what}",
+                n.loc,
+                _help(d, kept, old, new, plan.trips not in (0, 1)) if whole else _AS_A_WHOLE,
+            )
     if prod(s for _, s in old) != prod(s for _, s in new):
         raise ConstraintError(
             f"reshape: {' × '.join(f'{d} = {s}' for d, s in old)} elements do not fit "
@@ -85,6 +81,24 @@ def changed_dims(low: Lowering, n: Node) -> tuple[list[str], list[tuple[str, int
             "the products must be equal",
         )
     return kept, old, new
+
+
+_AS_A_WHOLE = "dimensions that change lie in one wave as a whole; list those that stay first: wd.permute(x, …)"
+
+
+def _help(d: str, kept: list[str], old: list[tuple[str, int]], new: list[tuple[str, int]], cut: bool) -> str:
+    """What to write where a wave has a part of `d`. `cut`: the part is a tile of a workgroup or of a trip."""
+    theirs, ours = prod(s for _, s in old), prod(s for _, s in new)
+    names = [d for d, _ in new]
+    if prod(s for other, s in old if other != d) == ours and d not in names:
+        return f"name it in the result as well: wd.reshape(x, {', '.join([*kept, d, *names])})"
+    if theirs != ours and cut and d in dict(old):
+        place = " + ".join(
+            f"wd.index({name})" + (f" * {prod(s for _, s in new[i + 1 :])}" if i + 1 < len(new) else "")
+            for i, name in enumerate(names)
+        )
+        return f"a tile's elements in another shape are read at their places: a[wd.tile_start({d}) + {place}]"
+    return _AS_A_WHOLE
 
 
 def _places(

@@ -364,6 +364,39 @@ def test_halves_of_rows(target: str) -> None:
         assert found.resources.instructions == compiled.resources.instructions
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_second_of_a_part(target: str) -> None:
+    """`a[:, s : s + 2 * P : 2]` has the dimension P, which was refused: the part of a head that positions turn."""
+
+    @wd.wave(TILES, subs={P: 5})
+    def kernel(a: wd.Memory[M, N, wd.f16], first: wd.Scalar[wd.i32], b: wd.Memory[M, N, wd.f16]):
+        even, odd = wd.read(a[:, 0 : 2 * P : 2]), wd.read(a[:, 1 : 2 * P : 2])
+        late = wd.read(a[:, first : first + 3 * P : 3])
+        wd.write(odd + late, b[:, 0 : 2 * P : 2])
+        wd.write(even, b[:, 1 : 2 * P : 2])
+
+    for m, n in ((20, 72), (17, 33)):
+        a, want = numbers(m, n), np.full((m, n), 9, np.float16)
+        want[:, 1:10:2], want[:, 0:10:2] = a[:, 0:10:2], a[:, 1:10:2] + a[:, 4:19:3]
+        agree(kernel, [a, np.int32(4), np.full((m, n), 9, np.float16)], want, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_multiples(target: str) -> None:
+    """`a[:, 2 * N :]` of 4 N has the dimension 2 N as the pairs' parts `a[:, ::2]` have: one may be written where the
+    other was read. It had the dimension 4 N."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 8, 0)])
+    def kernel(a: wd.Memory[M, 4 * N, wd.f16], b: wd.Memory[M, 4 * N, wd.f16]):
+        wd.write(wd.read(a[:, ::2]), b[:, : 2 * N])
+        wd.write(wd.read(a[:, 1::2]) + wd.read(a[:, N : 3 * N]), b[:, 2 * N :])
+
+    for m, n in ((20, 16), (17, 9)):
+        a = numbers(m, 4 * n)
+        want = np.concatenate([a[:, ::2], a[:, 1::2] + a[:, n : 3 * n]], 1)
+        agree(kernel, [a, np.zeros_like(a)], want, target)
+
+
 KEYS = [wd.WorkgroupConstraint(M, 64, 0), wd.WaveConstraint(M, 32), wd.TilingConstraint(N, 16)]
 """Waves share rows, so that operands go through shared memory; every chip has a product of 16 x 16 x 16."""
 

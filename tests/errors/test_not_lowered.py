@@ -49,11 +49,25 @@ def test_scaled_products_by_a_plain_instruction() -> None:
 
 
 def test_parts_that_are_no_power_of_two() -> None:
-    @wd.wave([wd.WorkgroupConstraint(M, 16, 0)], subs={M: 16, N: 96})
+    @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 48, 1)], subs={M: 16, N: 96})
     def kernel(a: wd.Memory[M, N / 3, wd.f32], b: wd.Memory[M, N, wd.f32]):
-        wd.write(wd.repeat_interleave(wd.read(a), N), b)
+        wd.write(wd.repeat_interleave(wd.cumsum(wd.read(a), dim=M), N), b)
 
-    refused(kernel, CompileError, "repeat_interleave of 3 elements each", "powers of two")
+    refused(kernel, CompileError, "repeat_interleave of 3 elements each, no power of two", "wd.index(N) // 3")
+
+
+def test_a_tile_in_another_shape() -> None:
+    """It was told to reshape to [D, T, R, J], which has more elements than there are."""
+    @wd.wave([wd.TilingConstraint(M, 32)], subs={M: 64, N: 16, X: 8, Y: 4})
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[X, N, wd.f32]):
+        @wd.iterate(M)
+        def tiles():
+            wd.write(wd.sum(wd.reshape(wd.read(a), X, Y, N), dim=Y), b)
+
+    refused(
+        kernel, CompileError, "reshape of [M, N] to [X, Y, N]: M is spread over workgroups, waves or trips",
+        "a[wd.tile_start(M) + wd.index(X) * 4 + wd.index(Y)]",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("op", ["extract", "shuffle"])
