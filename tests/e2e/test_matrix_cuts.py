@@ -129,6 +129,22 @@ def test_stream_k_has_the_tiles_of_least_clocks(chip, size, factor):
     assert predicted(CHIPS[chip], given, asked) < factor * predicted(CHIPS[chip], given, fixed)
 
 
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_products_whose_steps_units_share(chip):
+    """Ragged tiles of the estimate's on eleven units: the last to arrive adds the parts, scales them and adds C."""
+    m, n, k = 200, 150, 1600
+    random = np.random.default_rng(0)
+    a, b, c = (random.integers(-3, 4, x).astype(np.float16) for x in ((m, k), (n, k), (m, n)))
+    want = (0.25 * (a.astype(np.float64) @ b.T.astype(np.float64)) + 2 * c.astype(np.float64)).astype(np.float16)
+    few = replace(chip, units=11)
+    plan = plan_gemm(a, b, c, alpha=0.25, beta=2.0, transpose_b=True, product=few, strategy="stream_k")
+    (launch,) = plan.launches
+    made = launch.kernel.compile(*launch.arguments, target=chip.target)
+    assert any(p.source == "sums" for p in made.params)
+    made.emulate(*launch.arguments)
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+
+
 def test_few_columns_of_b_across_are_no_whole_lines():
     """B as [K, N] in 8 bits: 64 columns are half of a line, and waves of 16, whose operand is turned byte by byte."""
     chip, size = CHIPS["MI355X"], (16, 8192, 8192)

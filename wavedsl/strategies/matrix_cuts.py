@@ -2,7 +2,8 @@
 Hopper.
 
 In: a form, M, N and K, a chip. Out: the `TileChoice` of least estimated clocks, among tiles of 16 to 256 a side, four
-or eight waves, rows of 128 or 256 bytes, and up to `MOST_PARTS` parts of K.
+or eight waves, rows of 128 or 256 bytes, and up to `MOST_PARTS` parts of K, or the steps of all tiles shared by all
+units (stream-K).
 
     step     the longest of: products on the matrix units of the waves that reside; shared memory, which copies fill and
              waves read; what comes from L2; a load's latency, over the steps that copies run ahead and the workgroups
@@ -10,8 +11,9 @@ or eight waves, rows of 128 or 256 bytes, and up to `MOST_PARTS` parts of K.
     launch   workgroups of the busiest unit x steps x step, no less than memory takes; what it begins and ends with;
              with parts, sums that leave, and that the last workgroup of a tile reads of all parts
 
-Fitted to what the cycle model says of 490 products in bf16 (M x N x K from 16 x 8192 x 8192 to 2048 cubed, all such
-tiles) on MI300X, MI355X and A100: 11, 11 and 15 % of standard deviation. No chip has said anything of it.
+Fitted to what the cycle model says of products in bf16: on A100 of 490 (M x N x K from 16 x 8192 x 8192 to 2048 cubed,
+all such tiles), 15 % of standard deviation; on MI300X and MI355X of the best cuts of 11 shapes to 3072 cubed, 44 and
+77 of them, 11 and 12 %. No chip has said anything of it.
 """
 
 from __future__ import annotations
