@@ -657,7 +657,7 @@ KERNELS = {
     "leapfrog": (leapfrog, leapfrog_case, ((8, 64), (21, 75))),
     "deposited": (deposited, deposited_case, ((64, 8, 8), (101, 5, 7))),
     "relaxed": (relaxed, relaxed_case, ((1, 16, 16, 3), (2, 11, 21, 4))),
-    "biquads": (biquads, biquads_case, ((4, 64), (6, 150))),
+    "biquads": (biquads, biquads_case, ((4, 32), (6, 45))),
     "mel-levels": (mel_levels, mel_case, ((1, 480, 96, 16), (2, 500, 96, 13))),
     "wavelets": (wavelets, wavelets_case, ((2, 8), (3, 13))),
     "early-exercise": (early_exercise, exercise_case, ((2, 32), (3, 77))),
