@@ -540,6 +540,7 @@ def part_case(t: int, h: int, d: int) -> Case:
 
 
 KERNELS = {
+    "compensated": (compensated, compensated_case, ((256,), (1001,))),
     "weighted-entropy": (weighted_entropy, entropy_case, ((4, 512), (5, 701))),
     "focal": (focal, focal_case, ((64, 32), (75, 33))),
     "transducer": (transducer, transducer_case, ((2, 8, 8), (3, 11, 6))),
@@ -549,9 +550,8 @@ KERNELS = {
     "largest-of-bags": (largest_of_bags, largest_case, (((5, 9, 3), 20, 64), ((7, 0, 12, 1), 33, 100))),
     "gelu-gate-back": (gelu_gate_back, gelu_case, ((8, 128), (11, 301))),
     "factored-moments": (factored_moments, factored_case, ((2, 16, 32), (3, 21, 45))),
-    "compensated": (compensated, compensated_case, ((256,), (1001,))),
-    "minimal-gru": (minimal_gru, minimal_case, ((1, 16, 16), (2, 43, 21))),
-    "faded-columns": (faded_columns, faded_case, ((1, 32, 1, 16, 16), (1, 48, 1, 24, 16))),
+    "minimal-gru": (minimal_gru, minimal_case, ((2, 43, 21),)),
+    "faded-columns": (faded_columns, faded_case, ((1, 48, 1, 24, 16),)),
     "neighbourhood": (neighbourhood, neighbourhood_case, ((1, 2, 8, 16, 32), (2, 1, 9, 11, 24))),
     "part-turned": (part_turned, part_case, ((4, 2, 64), (9, 3, 80))),
 }
