@@ -50,8 +50,9 @@ def reshaped_places(graph: Graph, known: Mapping[Any, Any]) -> Graph:
         if n.op != "reshape":
             continue
         _, old, new = counted_again(n)
-        sizes = {d: evaluate(d, known) for d in (*old, *new)}
-        if cut & {*old, *new} or not all(d.is_Symbol and isinstance(s, int) for d, s in sizes.items()):
+        extents = {d: evaluate(d, known) for d in (*old, *new)}
+        sizes = {d: s for d, s in extents.items() if d.is_Symbol and isinstance(s, int)}
+        if cut & {*old, *new} or len(sizes) < len(extents):
             continue
         if prod(sizes[d] for d in old) != prod(sizes[d] for d in new):
             continue

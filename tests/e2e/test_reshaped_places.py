@@ -15,7 +15,7 @@ from wavedsl.ir.dataflow.reshaped_places import reshaped_places
 import wavedsl as wd
 
 B, T, K, S, E, P, Q, R = wd.symbols("B T K S E P Q R")
-CHIPS = (*TARGETS, "sm_90a")
+CHIPS = ("sm_80", "sm_90a", *TARGETS[:3])
 
 
 @wd.wave([wd.WorkgroupConstraint(B, 1, 0)])

@@ -385,7 +385,7 @@ def compensated_case(n: int) -> Case:
 # ---- newer layers
 
 
-@wd.wave([wd.WorkgroupConstraint(B, 1, 1), wd.WorkgroupConstraint(D, 32, 0), wd.TilingConstraint(T, 64)])
+@wd.wave([wd.WorkgroupConstraint(B, 1, 1), wd.WorkgroupConstraint(D, 16, 0), wd.TilingConstraint(T, 16)])
 def minimal_gru(
     z: wd.Memory[B, T, D, F16], h: wd.Memory[B, T, D, F16], first: wd.Memory[B, D, F32], y: wd.Memory[B, T, D, F16],
     last: wd.Memory[B, D, F32],
@@ -540,18 +540,18 @@ def part_case(t: int, h: int, d: int) -> Case:
 
 
 KERNELS = {
+    "compensated": (compensated, compensated_case, ((256,), (1001,))),
     "weighted-entropy": (weighted_entropy, entropy_case, ((4, 512), (5, 701))),
-    "focal": (focal, focal_case, ((64, 32), (101, 45))),
+    "focal": (focal, focal_case, ((64, 32), (75, 33))),
     "transducer": (transducer, transducer_case, ((2, 8, 8), (3, 11, 6))),
     "batch-norm-back": (batch_norm_back, batch_back_case, ((64, 64), (101, 75))),
-    "group-norm-back": (group_norm_back, group_back_case, ((2, 2, 4, 64), (3, 3, 5, 77))),
+    "group-norm-back": (group_norm_back, group_back_case, ((2, 2, 4, 64), (2, 2, 5, 45))),
     "dropped-norm": (dropped_norm, dropped_case, ((4, 256), (7, 333))),
     "largest-of-bags": (largest_of_bags, largest_case, (((5, 9, 3), 20, 64), ((7, 0, 12, 1), 33, 100))),
     "gelu-gate-back": (gelu_gate_back, gelu_case, ((8, 128), (11, 301))),
-    "factored-moments": (factored_moments, factored_case, ((2, 32, 64), (3, 45, 77))),
-    "compensated": (compensated, compensated_case, ((256,), (1001,))),
-    "minimal-gru": (minimal_gru, minimal_case, ((1, 64, 32), (2, 150, 45))),
-    "faded-columns": (faded_columns, faded_case, ((1, 32, 2, 32, 32), (2, 48, 1, 40, 24))),
+    "factored-moments": (factored_moments, factored_case, ((2, 16, 32), (3, 21, 45))),
+    "minimal-gru": (minimal_gru, minimal_case, ((2, 43, 21),)),
+    "faded-columns": (faded_columns, faded_case, ((1, 48, 1, 24, 16),)),
     "neighbourhood": (neighbourhood, neighbourhood_case, ((1, 2, 8, 16, 32), (2, 1, 9, 11, 24))),
     "part-turned": (part_turned, part_case, ((4, 2, 64), (9, 3, 80))),
 }

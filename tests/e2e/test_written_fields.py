@@ -653,22 +653,22 @@ def voxels_case(p: int, c: int) -> Case:
 
 
 KERNELS = {
+    "between": (between, between_case, ((64, 16), (101, 21))),
     "attracted": (attracted, attracted_case, ((64,), (101,))),
     "leapfrog": (leapfrog, leapfrog_case, ((8, 64), (21, 75))),
     "deposited": (deposited, deposited_case, ((64, 8, 8), (101, 5, 7))),
     "relaxed": (relaxed, relaxed_case, ((1, 16, 16, 3), (2, 11, 21, 4))),
-    "biquads": (biquads, biquads_case, ((4, 64), (6, 150))),
-    "mel-levels": (mel_levels, mel_case, ((1, 480, 96, 16), (2, 500, 96, 13))),
+    "biquads": (biquads, biquads_case, ((6, 45),)),
+    "mel-levels": (mel_levels, mel_case, ((2, 500, 96, 13),)),
     "wavelets": (wavelets, wavelets_case, ((2, 8), (3, 13))),
     "early-exercise": (early_exercise, exercise_case, ((2, 32), (3, 77))),
     "implied": (implied, implied_case, ((64,), (101,))),
     "colours": (colours, colours_case, ((4, 64), (9, 75))),
     "threshold": (threshold, threshold_case, ((1, 16, 16), (2, 21, 33))),
     "merged": (merged, merged_case, ((1, 64, 64), (3, 100, 45))),
-    "between": (between, between_case, ((64, 16), (101, 21))),
     "distinct": (distinct, distinct_case, ((256, 64), (1001, 77))),
     "words-counted": (words_counted, words_case, ((64,), (301,))),
-    "struck": (struck, struck_case, ((64, 32), (75, 101))),
+    "struck": (struck, struck_case, ((75, 101),)),
     "voxels": (voxels, voxels_case, ((64, 16), (101, 5))),
 }
 

@@ -402,16 +402,16 @@ def obvious_case(b: int, v: int) -> Case:
 
 
 KERNELS = {
-    "window-and-sinks": (window_and_sinks, window_case, ((2, 2, 4, 64, 16, 8), (3, 1, 5, 40, 8, 11))),
     "pages-copied": (pages_copied, pages_case, ((2, 8, 16, 64), (3, 7, 5, 33))),
+    "window-and-sinks": (window_and_sinks, window_case, ((2, 1, 5, 24, 8, 6),)),
     "pages-joined": (pages_joined, joined_case, (((20, 12, 30), 16, 64), ((7, 1, 0, 33), 8, 50))),
     "two-bit-keys": (two_bit_keys, two_bit_case, ((1, 64, 64), (2, 96, 100))),
     "tree-of-parents": (tree_of_parents, tree_case, ((2, 64), (3, 45))),
     "looked-up-drafts": (looked_up_drafts, drafts_case, ((4, 64, 4), (5, 301, 5))),
-    "typical-paths": (typical_paths, typical_case, ((2, 7, 64), (3, 9, 131))),
+    "typical-paths": (typical_paths, typical_case, ((3, 9, 131),)),
     "counted-penalties": (counted_penalties, penalties_case, ((2, 512, 64), (3, 700, 41))),
-    "no-run-twice": (no_run_twice, no_run_case, ((2, 512, 32), (3, 700, 45))),
-    "spoken": (spoken, spoken_case, ((2, 256, 8), (3, 701, 5))),
+    "no-run-twice": (no_run_twice, no_run_case, ((2, 512, 16), (2, 600, 21))),
+    "spoken": (spoken, spoken_case, ((2, 256, 8), (3, 301, 5))),
     "without-the-obvious": (without_the_obvious, obvious_case, ((2, 256), (3, 333))),
 }
 

@@ -343,16 +343,16 @@ def five_case(m: int, n: int, size: int) -> Case:
 KERNELS = {
     "rows-with-zeros": (rows_with_zeros, rows_case, ((4, 256), (9, 333))),
     "groups-of-forty": (groups_of_forty, forty_case, ((8, 160), (11, 280))),
-    "by-groups-of-forty": (by_groups_of_forty, by_forty_case, ((32, 64, 160), (45, 70, 240))),
+    "by-groups-of-forty": (by_groups_of_forty, by_forty_case, ((45, 70, 240),)),
     "turned-blocks": (turned_blocks, turned_case, ((16, 256), (21, 384))),
     "blocks-to-halves": (blocks_to_halves, blocks_case, ((128, 256), (150, 333))),
     "smoothed-norm": (smoothed_norm, smoothed_case, ((4, 256), (9, 331))),
-    "four-by-eight": (four_by_eight, four_by_eight_case, ((32, 64, 128), (45, 70, 192))),
-    "hessian-columns": (hessian_columns, hessian_case, ((64,), (101,))),
+    "four-by-eight": (four_by_eight, four_by_eight_case, ((45, 70, 192),)),
+    "hessian-columns": (hessian_columns, hessian_case, ((101,),)),
     "by-chance": (by_chance, by_chance_case, ((256,), (1001,))),
     "cast-and-turned": (cast_and_turned, cast_case, ((32, 64), (45, 101))),
     "scales-of-steps": (scales_of_steps, scales_case, ((16, 4), (33, 7))),
-    "two-books": (two_books, two_books_case, ((16, 64, 128), (21, 70, 192))),
+    "two-books": (two_books, two_books_case, ((21, 70, 192),)),
     "five-in-a-byte": (five_in_a_byte, five_case, ((2, 16, 64), (3, 21, 77))),
 }
 CHIPS = dict.fromkeys(("turned-blocks", "blocks-to-halves", "cast-and-turned"), ("gfx950", "sm_90a"))
