@@ -84,7 +84,7 @@ target, preload = sys.argv[1], sys.argv[2] == "1"
 size = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
 if preload:  # what `import` costs is a number of its own
     import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.dataflow.graph_verify
-    if target.startswith("gfx"):
+    if is_amd(target):
         import wavedsl.codegen.amdgcn.emit
     else:
         import wavedsl.codegen.ptx.emit
@@ -107,7 +107,7 @@ import wavedsl as wd
 from attention import B, D, E, G, H, M, N
 if preload:
     import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.dataflow.graph_verify
-    if target.startswith("gfx"):
+    if is_amd(target):
         import wavedsl.codegen.amdgcn.emit
     else:
         import wavedsl.codegen.ptx.emit

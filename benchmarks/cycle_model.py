@@ -310,7 +310,7 @@ Predicted for our text at the peak clock; published for hand-tuned kernels at wh
 
 def error_text(target: str) -> str:
     """The errors in one line, to stand beside a prediction."""
-    if target.startswith("sm_"):
+    if not is_amd(target):
         from wavedsl.runtime.emulator.ptx import warp_error
 
         return warp_error.error_text()

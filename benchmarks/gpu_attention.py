@@ -30,7 +30,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,197 +42,33 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE), str(HERE.parent / "examples")]
 
 import attention as forward
-import attention_backward as backward
-import attention_decode as paged
-import attention_varlen as packed
-import attention_varlen_backward as packed_backward
 import record
 import units
+from attention_checks import Place, checks
+from attention_ways import (
+    SIZES,
+    TOKENS,
+    WIDTH,
+    Choice,
+    Way,
+    candidates,
+    extents,
+    flops,
+    forward_kernel,
+    gradient_candidates,
+    gradient_kernels,
+    kernels_of,
+)
 from rehearsal import Rehearsal
 
-TOKENS = 16384
-WIDTH = 2048
-"""Queries of all sequences, and heads times their size, of what is timed: as published measurements have them."""
 SEQUENCES = (2048, 4096, 8192, 16384)
-SIZES = (64, 128, 256)
 SAMPLES = 16
 """Rows of what is timed that are compared with float64."""
 BOUND = 4e-2
 """How far such a row may be off: bf16 weights and outputs of rows whose values are normal numbers."""
 PROVIDERS = ("wavedsl", "cudnn", "flash", "triton")
 
-FORWARD: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "causal": {"causal": True, "lse": True},
-    "window": {"causal": True, "window": 100, "sinks": True},
-    "grouped": {"group": 4, "order": "bshd"},
-    "bias, cap": {"bias": True, "cap": 20.0},
-    "alibi": {"alibi": True, "causal": True},
-    "f16": {"dtype": wd.f16},
-    "f8": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True},
-    "f8, keys along V": {"dtype": wd.f8e4m3, "out": wd.f16, "lse": True, "v_order": "bhds"},
-}
-GRADIENTS = ("delta", "d_rows", "d_q_sums", "d_q", "d_k", "d_v", "d_bias", "d_slopes", "d_sink")
-BACKWARD: dict[str, dict[str, Any]] = {
-    "gradients": {},
-    "gradients, causal": {"causal": True, "group": 2},
-    "gradients by atomics": {"deterministic": False},
-    "gradients by atomics, causal": {"causal": True, "group": 2, "deterministic": False},
-    "gradients by atomics of lanes": {"deterministic": False, "schedule": wd.Schedule(bulk_atomics=False)},
-    "gradients, window, cap": {"causal": True, "window": 60, "cap": 20.0, "bias": True},
-    "gradients, alibi, sinks": {"causal": True, "alibi": True, "sinks": True},
-    "gradients, f8": {"dtype": wd.f8e4m3, "out": wd.bf16},
-}
-
-
-# ------------------------------------------------------------------------------------------------------------- arrays
-
-
-class Place:
-    """Where arrays lie: NumPy for the emulator, torch tensors on a GPU; nowhere in a `rehearsal`."""
-
-    def __init__(self, torch: Any = None, rehearsal: Rehearsal | None = None):
-        self.torch, self.rehearsal = torch, rehearsal
-
-    def put(self, x: Any) -> Any:
-        """An array of any dtype, bit by bit; scalars stay what they are."""
-        if self.torch is None or not isinstance(x, np.ndarray):
-            return x
-        names = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
-        name = names.get(x.dtype.name)
-        if name is None:
-            return self.torch.from_numpy(np.ascontiguousarray(x)).cuda()
-        bits = self.torch.from_numpy(np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}")).cuda()
-        return bits.view(getattr(self.torch, name))
-
-    def back(self, there: Any, like: Any) -> Any:
-        """What `put` gave, as NumPy of the dtype of `like`."""
-        if there is like or not isinstance(like, np.ndarray):
-            return like
-        bits = there.contiguous().view(getattr(self.torch, f"int{8 * like.dtype.itemsize}"))
-        return bits.cpu().numpy().view(like.dtype)
-
-
-def poisoned(given: dict[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
-    """The arguments with NaN in every element of the outputs."""
-    for name in outputs:
-        if name in given:
-            given[name] = np.full(given[name].shape, np.nan, given[name].dtype)
-    return given
-
-
-def launch(place: Place, kernel: Any, given: dict[str, Any], subs: dict[Any, int] | None = None) -> None:
-    """Run a kernel on arguments by name and bring back what it wrote; only compile it in a rehearsal."""
-    names = [p.name for p in kernel.parameters]
-    there = [place.put(given[name]) for name in names]
-    if place.rehearsal is not None:
-        if subs:
-            place.rehearsal.add(kernel.compile(*there, target=place.rehearsal.target, subs=subs))
-        else:
-            kernel.bind(*there)
-        return
-    (kernel.compile(*there, subs=subs) if subs else kernel)(*there)
-    for name, x in zip(names, there):
-        given[name] = place.back(x, given[name])
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
-def check_forward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
-    variant = forward.Variant(**{"dtype": wd.bf16, **options})
-    if variant.dtype is wd.f8e4m3 and target == "gfx942":
-        variant = replace(variant, dtype=wd.f8e4m3fnuz)
-    given = poisoned(forward.arguments_of(variant, size, seed), ("o", "lse"))
-    tile, waves = forward.tile_for(variant, target, size["d"], size["n"])
-    launch(place, forward.attention_kernel(variant, tile=tile, waves=waves), given)
-    return int(forward.check(variant, given))
-
-
-def check_backward(place: Place, target: str, options: dict[str, Any], size: dict[str, int], seed: int) -> int:
-    deterministic, schedule = options.get("deterministic", True), options.get("schedule")
-    options = {name: value for name, value in options.items() if name not in ("deterministic", "schedule")}
-    variant = backward.Variant(**{"dtype": wd.bf16, "lse": True, **options})
-    if variant.dtype is wd.f8e4m3 and target == "gfx942":
-        variant = replace(variant, dtype=wd.f8e4m3fnuz)
-    given = poisoned(backward.arguments_of(variant, size, seed), GRADIENTS)
-    tiles = backward.tile_for(variant, target, size["d"])
-    for kernel in gradient_kernels(variant, Way(tiles, deterministic, schedule if target == "sm_90a" else None)):
-        launch(place, kernel, given)
-    return int(backward.check(variant, given))
-
-
-def check_packed_backward(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
-    variant = packed.Variant(wd.bf16, causal=True, lse=True, group=2, alibi=True, sinks=True)
-    given, extents = packed_backward.arguments_of(variant, lengths, lengths, 4, d, seed=seed)
-    poisoned(given, GRADIENTS)
-    for kernel in packed_backward.kernels(variant, backward.tile_for(variant, target, d, packed=True)):
-        mine = packed_backward.arguments_for(kernel, given)
-        launch(place, kernel, mine, extents if "starts_q" in mine else None)
-        for name, x in mine.items():
-            given[name] = x.reshape(given[name].shape) if isinstance(x, np.ndarray) else x
-    return int(packed_backward.check(variant, given))
-
-
-def check_packed(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
-    variant = packed.Variant(wd.bf16, causal=True, lse=True, group=2)
-    given, extents = packed.arguments_of(variant, lengths, lengths, 4, d, seed=seed)
-    tile, waves = ((128, 64), 2) if target == "sm_90a" else ((64, 32), 4)
-    launch(place, packed.varlen_kernel(variant, tile=tile, waves=waves), poisoned(given, ("o", "lse")), extents)
-    return int(packed.check(variant, given))
-
-
-def check_paged(place: Place, target: str, lengths: Sequence[int], d: int, seed: int) -> int:
-    variant = paged.Variant(wd.bf16, group=4)
-    given = poisoned(paged.arguments_of(variant, lengths, 8, d, 64, 3, seed), ("partial", "level", "o", "lse"))
-    rows = 64 if target == "sm_90a" else 16
-    split = paged.split_kernel(variant, page=64, pages=given["table"].shape[1], splits=3, tile=32, rows=rows)
-    for kernel in (split, paged.combine_kernel(variant)):
-        launch(place, kernel, given)
-    return int(paged.check(variant, given))
-
-
-def checks(tiny: bool) -> list[tuple[str, Callable[[Place, str, int], int]]]:
-    """(name, run) of every option; `tiny`: at sizes for the emulator."""
-    found: list[tuple[str, Callable[[Place, str, int], int]]] = []
-    for d in (64,) if tiny else SIZES:
-        m, n = (70, 130) if tiny else (300, 1111)
-        size = {"b": 1, "h": 4, "m": m, "n": n, "d": d, "e": d}
-        for name, options in FORWARD.items():
-            found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_forward(p, t, o, z, s)))
-        for name, options in BACKWARD.items():
-            found.append((f"{name}, d {d}", lambda p, t, s, o=options, z=size: check_backward(p, t, o, z, s)))
-        lengths = (70, 0, 33) if tiny else (1000, 0, 77, 1, 513)
-        found.append((f"packed, d {d}", lambda p, t, s, x=lengths, d=d: check_packed(p, t, x, d, s)))
-        found.append(
-            (f"gradients, pack of lengths, d {d}", lambda p, t, s, x=lengths, d=d: check_packed_backward(p, t, x, d, s))
-        )
-        found.append((f"paged, d {d}", lambda p, t, s, x=(*lengths[:1], 1), d=d: check_paged(p, t, x, d, s)))
-    return found
-
-
 # -------------------------------------------------------------------------------------------------------------- times
-
-
-def flops(b: int, h: int, n: int, d: int, causal: bool, gradients: bool) -> int:
-    """FLOP of the products that are needed: two of n x n x d forward, five for the gradients."""
-    pairs = n * (n + 1) // 2 if causal else n * n
-    return (10 if gradients else 4) * b * h * d * pairs
-
-
-def extents(n: int, d: int) -> dict[Any, int]:
-    """What is timed at so many keys and this head size, by symbol."""
-    heads = max(1, WIDTH // d)
-    found = {forward.B: max(1, TOKENS // n), forward.M: n, forward.N: n, forward.D: d, forward.E: d}
-    return found | {forward.H: heads, forward.G: heads}
-
-
-def kernels_of(target: str, n: int, d: int, causal: bool, gradients: bool) -> Sequence[Any]:
-    """The kernels of the first candidate, in order."""
-    variant = forward.Variant(wd.bf16, causal=causal, lse=True)
-    if gradients:
-        return gradient_kernels(variant, gradient_candidates(target, d, causal)[0])
-    return [forward_kernel(variant, candidates(target, n, d, causal)[0])]
 
 
 def moved(kernels: Sequence[Any], sizes: dict[Any, int]) -> int:
@@ -253,89 +88,6 @@ def sampled(arrays: Sequence[np.ndarray], causal: bool, scale: float, rows: Sequ
         weights = np.exp(scores - scores.max())
         out.append(weights @ v[b, h, :last].astype(np.float64) / weights.sum())
     return out
-
-
-TILES = {
-    64: (((192, 96), 3), ((192, 128), 3), ((256, 64), 4)),
-    128: (((128, 96), 2), ((128, 128), 2)),
-    256: (((128, 64), 2), ((128, 80), 2), ((128, 48), 2)),
-}
-"""(queries, keys) and waves to try by head size, beside the example's: those that do not spill (`--compile`)."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Queries and keys of a tile, waves along the queries, workgroups of a cluster (0: the compiler's choice)."""
-
-    tile: tuple[int, int]
-    waves: int
-    cluster: int = 0
-
-    def __str__(self) -> str:
-        rows, keys = self.tile
-        return f"{rows}x{keys}, {self.waves} waves" + (f", cluster {self.cluster}" if self.cluster else "")
-
-
-def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
-    """Ways of the forward pass to try, the example's own first: blocks of other sizes and, on sm_90a where all
-    workgroups run the same trips, with and without clusters."""
-    own = forward.tile_of(target, d, causal)
-    if target != "sm_90a":
-        return [Choice(*own)]
-    found = []
-    for tile, waves in (own, *(other for other in TILES.get(d, ()) if other != own)):
-        lone = causal or tile[0] != own[0][0]
-        clusters = (0,) if lone or -(-n // tile[0]) % 2 else (0, 2)
-        found += [Choice(tile, waves, cluster) for cluster in clusters]
-    return found
-
-
-
-QUERIES = {64: {False: (96,), True: (80,)}}
-"""By head size and causality, queries of a trip to try where dQ is added up by atomics, beside the example's: those
-that do not spill (`--compile`)."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """The example's tiles for the gradients; whether dQ has a kernel of its own, or is added up by atomics and with
-    what schedule."""
-
-    tiles: backward.Tiles
-    deterministic: bool
-    schedule: wd.Schedule | None = None
-
-    def __str__(self) -> str:
-        tiles = self.tiles
-        how = "deterministic" if self.deterministic else "atomics"
-        said = f"{how}, {tiles.rows} keys by {tiles.queries or tiles.step} queries, {tiles.waves} waves"
-        return f"{said}, {self.schedule}" if self.schedule else said
-
-
-LANES = wd.Schedule(bulk_atomics=False)
-"""dQ is added up from registers, not by bulk reductions."""
-ONE_TILE = wd.Schedule(persistent=False)
-"""A workgroup has one tile: the chip deals tiles of unequal work."""
-
-
-def gradient_candidates(target: str, d: int, causal: bool) -> list[Way]:
-    """Ways of the gradients to try, the example's own first."""
-    tiles = backward.tile_for(forward.Variant(wd.bf16, causal=causal, lse=True), target, d)
-    ways = [Way(tiles, True)]
-    if target == "sm_90a" and not tiles.apart:
-        schedules = (None, ONE_TILE) if causal else (None, LANES)
-        ways += [Way(tiles, False, schedule) for schedule in schedules]
-        ways += [Way(replace(tiles, queries=n), False) for n in QUERIES.get(d, {}).get(causal, ())]
-    return ways
-
-
-def gradient_kernels(variant: Any, way: Way) -> Sequence[Any]:
-    return backward.kernels(variant, way.tiles, deterministic=way.deterministic, schedule=way.schedule)
-
-
-def forward_kernel(variant: Any, choice: Choice) -> Any:
-    schedule = wd.Schedule(cluster=(choice.cluster, 1, 1)) if choice.cluster else None
-    return forward.attention_kernel(variant, tile=choice.tile, waves=choice.waves, schedule=schedule)
 
 
 class Work:

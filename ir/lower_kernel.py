@@ -95,6 +95,7 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 
 
 def _run(low: Lowering) -> Kernel:
+    """Places in shared memory, strategy, then the body; the kernel with what it needs."""
     converted, reduced, reducing = scratch_bytes(low)
     converted = max(converted, -(-sliced_bytes(low) // 128) * 128)
     if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):

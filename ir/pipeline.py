@@ -7,9 +7,11 @@
     odd       factors of groups that no bits count are read for every element                 dataflow/odd_repeats.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
+    by hand   scales that no instruction takes are multiplied, operands are as wide as the chip's matrix units take them
+                                                               dataflow/wider_operands.py, dataflow/scale_by_hand.py
     part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
     places    coordinates computed of indices are expressions over them                    dataflow/written_places.py
-    join      elements that atomics send to one place                                   dataflow/sum_before_atomics.py
+    add       elements that atomics send to one place                                   dataflow/sum_before_atomics.py
     plan      ways to cut and to lay out, best first; the first that works          inference/plans.py, attempts.py
       apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
       cut       constraints → how each dimension is spread over workgroups, waves and trips          cuts/partition.py
@@ -18,8 +20,9 @@
       infer     which lane and register holds which element of every value                          inference/infer.py
     lower     the kernel, then the steps of every region  lower_kernel.py, regions/lower_regions.py, schedule/steps.py
       more      again, for more waves, where its values are more than registers  kernel/pressure.py, cuts/partition.py
-      pick      again, with elements picked for renamed dimensions, and read where reshaped ones lie, where it lacks
-                registers                                         dataflow/picked_names.py, dataflow/reshaped_places.py
+      pick      again, with elements computed where loops pick them, picked for renamed dimensions, or read where
+                reshaped ones lie, where it lacks registers
+                                                   dataflow/picked_elements.py, picked_names.py, reshaped_places.py
       place     which reads go through shared memory, their places and copies  staging/plan_reads.py, staging/staging.py
       schedule  software pipeline of a loop body, barriers; its kernel IR  schedule/plan_body.py, regions/emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)  kernel/kernel_passes.py
@@ -37,6 +40,12 @@
     barriers  without those that no two accesses to shared memory need, and waits for no copy
                                                           kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
+
+The order of what cleans: what merges and splits loops comes before they are unrolled, each trip's copy then being like
+any other code, and copies that nobody reads show up behind it. Linear addresses are carried behind all that makes new
+ones (split, unroll, choose, pair). Those passes build kernels anew, and building folds, numbers and hoists; so what
+moves or repeats ops (branches, order, sink) stands behind them. Barriers, waits and fences ask which accesses are left,
+and come last.
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -59,6 +68,7 @@ from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.long_repeats import long_repeats
 from wavedsl.ir.dataflow.odd_repeats import odd_repeats
+from wavedsl.ir.dataflow.picked_elements import picked_elements
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.reshaped_places import reshaped_places
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
@@ -136,27 +146,32 @@ def build_kernel(
 def _with_room(
     graph: Graph, known: Mapping[Any, Any], lowered: Callable[[Graph], tuple[Kernel, Plan]]
 ) -> tuple[Kernel, Plan]:
-    """A graph lowered; where that lacks registers, with elements picked for dimensions that are renamed, and read and
-    written where they lie for those that are reshaped, if it lacks fewer so."""
-    picked = picked_names(reshaped_places(graph, known))
+    """A graph lowered; where that lacks registers, with elements computed where loops pick them, or picked for
+    dimensions that are renamed, and read and written where they lie for those that are reshaped, whichever lacks fewest
+    so."""
+    ways = picked_elements(graph), picked_names(reshaped_places(graph, known))
+    others = [other for other in ways if other is not graph]
+    found: tuple[Kernel, Plan] | None = None
+    refused: RegisterPressureError | None = None
     try:
-        kernel, plan = lowered(graph)
-    except RegisterPressureError as refused:
-        if picked is graph:
-            raise
+        found = lowered(graph)
+    except RegisterPressureError as error:
+        refused = error
+    lack = crowding(found[1], found[0]) if found is not None and others else 0.0
+    for other in others:
+        if found is not None and lack <= 0:
+            break
         try:
-            return lowered(picked)
+            kernel, plan = lowered(other)
         except WaveError:
-            raise refused from None
-    lack = crowding(plan, kernel) if picked is not graph else 0.0
-    if lack > 0:
-        try:
-            other = lowered(picked)
-        except WaveError:
-            return kernel, plan
-        if crowding(other[1], other[0]) < lack:
-            return other
-    return kernel, plan
+            continue
+        rest = crowding(plan, kernel)
+        if found is None or rest < lack:
+            found, lack = (kernel, plan), rest
+    if found is None:
+        assert refused is not None
+        raise refused
+    return found
 
 
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:

@@ -7,6 +7,7 @@ source where the back end declares it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from wavedsl.ir.dtypes import INT4
 from wavedsl.ir.quick_dataclass import dataclass
@@ -30,6 +31,21 @@ class PowerLimit:
     def clock(self, busy: float) -> float:
         """Hz where this share of the matrix pipes' clocks is busy."""
         return min(self.most, self.full * busy ** (-1 / 3)) if busy > 0 else self.most
+
+
+class Pace(NamedTuple):
+    """What estimates of a product by waves that load their own operands take for granted beside rates, in clocks: of a
+    load under way that L2 serves, and what it takes longer from memory; the share of a step's work that is added to it,
+    since what is loaded is stored behind products; of barriers per step; of what a workgroup begins and ends with; of
+    an exchange of parts of K; of a 16-bit element of B as [K, N] that is turned by itself, half of an 8-bit one's."""
+
+    load: float
+    far: float
+    mixed: float
+    step: float
+    ends: float
+    exchange: float
+    turned: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,13 @@ class Product:
     """Share of `hbm` that the best kernels reach."""
     power: PowerLimit | None = None
     """What the power limit makes of the clock; None: nothing is known, and the clock is `clock`."""
+    large: tuple[tuple[int, int], ...] = ()
+    """Rows and columns of tiles whose operands shared memory feeds to the matrix units as fast as they multiply, the
+    best first."""
+    memory_cache: int = 0
+    """Bytes of a cache between the L2 of all dies and memory."""
+    pace: Pace | None = None
+    """Fitted to the cycle model; None: nothing was fitted, and nothing is estimated by it."""
 
     def matrix_rates(self, target: Target) -> dict[str, float]:
         """FLOP per clock of one unit by input dtype of its fastest matrix instruction; 4-bit integers are multiplied as

@@ -30,6 +30,7 @@ else:
 
 
 def _made(cls: type, frozen: bool, eq: bool) -> type:
+    """The class with the methods of a dataclass that it does not write itself, as closures."""
     own = vars(cls)
     if cls.__doc__ is None:
         cls.__doc__ = cls.__name__

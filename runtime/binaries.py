@@ -7,6 +7,7 @@ the text and the assembler's fingerprint: another release assembles anew.
 
 from __future__ import annotations
 
+from wavedsl.codegen import is_amd
 from wavedsl.runtime import cache, toolchain
 from wavedsl.runtime.toolchain import PtxasResult
 
@@ -18,7 +19,7 @@ def binary(text: str, target: str, name: str) -> bytes:
 
     Raises ToolchainError where there is no assembler, or it refuses the text.
     """
-    return hsaco(text, target, name) if target.startswith("gfx") else ptx(text, target, name).cubin
+    return hsaco(text, target, name) if is_amd(target) else ptx(text, target, name).cubin
 
 
 def hsaco(text: str, target: str, name: str) -> bytes:

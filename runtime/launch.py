@@ -87,6 +87,7 @@ def compile_ahead(kernel: Any, arguments: Mapping[str, Any], target: str | None 
 def _compiled(
     kernel: Any, arguments: Mapping[str, Any], target: str | None = None, asked: bool = False
 ) -> tuple[Launchable, Device]:
+    """The text for these arguments, from the table of those met before or compiled, and the device that it runs on."""
     kernel.refresh()
     refs: list[tuple[str, ArrayRef]] = []
     key: list[Any] = []

@@ -39,6 +39,13 @@ def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
     return run_on_emulator(compiled, call, False, in_place=True, workgroups=1)
 
 
+def _others(compiled: Launchable, rooms: Sequence[Room]) -> int:
+    """Workgroups that share the first one's tile with it."""
+    kernel = getattr(compiled, "kernel_ir", None)
+    shares = [op.attrs["one_of"] for op in kernel.body.walk() if "one_of" in op.attrs] if kernel is not None else []
+    return max(shares or [r.shape[0] for r in rooms if not r.counters], default=1) - 1
+
+
 def run_on_emulator(
     compiled: Launchable, call: Call, checks: Any, *, in_place: bool, workgroups: int | None = None
 ) -> EmulationReport:
@@ -54,7 +61,7 @@ def run_on_emulator(
     if compiled.sites:
         clear(log_of(compiled, call)[1])
     rooms = [value for value in call.values if isinstance(value, Room)]
-    others = 0 if workgroups is None else max((r.shape[0] for r in rooms if not r.counters), default=1) - 1
+    others = 0 if workgroups is None else _others(compiled, rooms)
     seen: dict[int, Any] = {}
     for value in call.values:
         if isinstance(value, ArrayRef) and id(value) in seen:

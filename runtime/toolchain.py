@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from wavedsl.codegen import is_amd
 from wavedsl.ir.errors import ToolchainError
 from wavedsl.ir.quick_dataclass import dataclass
 
@@ -301,7 +302,7 @@ def disassemble_cubin(cubin: bytes) -> str:
 
 def fingerprint(target: str) -> str:
     """A string that changes with the tools that would assemble for `target`, without assembling."""
-    paths = [*amdgcn_tools().assemble[:1], amdgcn_tools().link[0]] if target.startswith("gfx") else [find_ptxas()]
+    paths = [*amdgcn_tools().assemble[:1], amdgcn_tools().link[0]] if is_amd(target) else [find_ptxas()]
     stamps = []
     for path in paths:
         stat = os.stat(path)

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import canonical
+import hypothesis
 import oracles
 import pytest
 import selected
 from forks import Forks
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # no test asserts a time
+hypothesis.settings.load_profile("untimed")
 
 TESTS = Path(__file__).parent
 INSTALLED = (TESTS / "project",)

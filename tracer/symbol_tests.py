@@ -76,6 +76,7 @@ def _content(cell: Any) -> Any:
 
 
 def _look(function: FunctionType, code: CodeType, cells: dict[str, Any]) -> None:
+    """Follow what is known on Python's stack through the bytecode, and check each comparison of symbols."""
     if _COMPARE not in code.co_code[::2]:
         return
     listed = _LISTED.get(code)

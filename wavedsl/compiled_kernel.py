@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wavedsl.codegen import is_amd
 from wavedsl.ir.called import door
 from wavedsl.ir.dataflow.device_log import Site
 from wavedsl.ir.dataflow.graph import Graph
@@ -174,7 +175,7 @@ def resources_json(resources: Any) -> dict[str, Any]:
 def resources_from_json(data: Mapping[str, Any]) -> Any:
     """The resources of the kernel that `data` describes; on NVIDIA they assemble its text when asked for registers."""
     values = dict(data["resources"])
-    if data["target"].startswith("gfx"):
+    if is_amd(data["target"]):
         from wavedsl.codegen.amdgcn.resources import LoopResources, Resources, Spilled
 
         values["loops"] = [LoopResources(**loop) for loop in values["loops"]]

@@ -62,6 +62,7 @@ def _compile(
     subs: Mapping[Any, Any] | None,
     dynamic: Sequence[Any] | None,
 ) -> CompiledKernel:
+    """Trace and bind, lower (in parts, and whole where that cannot be), and print."""
     started = time.perf_counter()
     asked = request(kernel, arguments, target, subs, dynamic)
     graph, dims, chip, choices = asked.graph, asked.dims, asked.chip, asked.choices

@@ -490,6 +490,7 @@ def _missing_annotation(p: inspect.Parameter, first: bool) -> str:
 
 
 def _parameters(function: Callable[..., None], namespace: Namespace) -> list[Parameter]:
+    """A kernel's parameters with their annotations. Raises TraceError for those that a kernel cannot have."""
     code = function.__code__
     found: list[Parameter] = []
     for p in inspect.signature(function).parameters.values():

@@ -133,6 +133,7 @@ def exit_if(condition: Any) -> None:
 
 
 def _elementwise(name: str) -> Callable[..., Any]:
+    """The function for an elementwise operation, with signature and help from its row."""
     row = ROWS[name]
     names = [p.strip() for p in row.signature[row.signature.index("(") + 1 : -1].split(",")]
     signature = inspect.Signature([inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from wavedsl.codegen import is_amd
 from wavedsl.ir.errors import LaunchError
 
 VIEWS = ("machine", "liveness", "allocation")
@@ -16,7 +17,7 @@ VIEWS = ("machine", "liveness", "allocation")
 
 def _allocated(compiled: Any) -> tuple[Any, dict[str, int], Any]:
     """(allocated program, registers by file, liveness), made anew from the kernel IR."""
-    if not compiled.target.startswith("gfx"):
+    if not is_amd(compiled.target):
         raise LaunchError("only AMDGCN registers are allocated here", hint="ptxas -v and cuobjdump say it for NVIDIA")
     if compiled.kernel_ir is None:
         raise LaunchError("a kernel from a file or a cache has no kernel IR", hint="compile it: kernel.compile(…)")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from wavedsl.codegen import is_amd
 from wavedsl.ir.loc import Loc
 
 
@@ -159,7 +160,7 @@ def waits_text(report: Any, asm: str, target: str) -> str:
     from wavedsl.runtime.emulator.ptx.emulator import instructions
 
     timing = report.timing
-    if target.startswith("gfx"):
+    if is_amd(target):
         lines = [(line.number, line.text) for line in parse(asm, target).lines]
     else:
         lines = [(inst.line, " ".join(inst.text.split())) for inst in instructions(asm)]
@@ -190,7 +191,7 @@ def _kernel_waits(report: Any, count: int = 6) -> str:
 
 def loop_cycles_text(compiled: Any) -> str:
     """Clocks per trip of each innermost loop on a full compute unit, memory taken as ideal."""
-    if not compiled.target.startswith("gfx"):
+    if not is_amd(compiled.target):
         return "the clocks of PTX are ptxas' choice: nothing is modelled before it runs"
     from wavedsl.codegen.amdgcn.target import resident_groups
     from wavedsl.runtime.emulator.amdgcn.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from wavedsl.codegen import TARGETS
+from wavedsl.codegen import TARGETS, is_amd
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.target import Target
@@ -15,7 +15,7 @@ def get_target(name: str) -> Target:
     """The description of a chip. Raises ConstraintError with the legal names."""
     if not isinstance(name, str):
         raise ConstraintError(f"the target is {name!r}", hint=f"one of {', '.join(map(repr, TARGETS))}")
-    if name.startswith("gfx") and name in TARGETS:
+    if name in TARGETS and is_amd(name):
         from wavedsl.codegen.amdgcn.target import get_target as amd
 
         return amd(name)
@@ -48,7 +48,7 @@ def _meant(name: str) -> str:
 
 def reference_product(name: str) -> Product:
     """The product that a target's decisions are made for where none is at hand."""
-    if name.startswith("gfx"):
+    if is_amd(name):
         from wavedsl.codegen.amdgcn.products import PRODUCTS
     else:
         from wavedsl.codegen.ptx.products import PRODUCTS

@@ -107,6 +107,8 @@ def widest(program: Program, group: list[int]) -> int:
 
 
 def _rewrite(program: Program, insts: list[Inst], chosen: set[int]) -> list[Inst]:
+    """Instructions that reach the chosen tuples in the accumulation file only through temporaries of the vector
+    file, where their row takes no accumulation registers."""
     out: list[Inst] = []
     for inst in insts:
         if inst.row == COPY:

@@ -83,6 +83,7 @@ def _placements(program: Program) -> list[str]:
 
 
 def _why(reg: Reg, points: list[int], holders: dict[int, list[tuple[Reg, int]]]) -> str:
+    """Why a tuple lies where it does: who holds the place below, or whom it was packed or kept with."""
     base = FILE_BASE[reg.cls]
     for place in range(base, reg.at, reg.align):
         taken = next(

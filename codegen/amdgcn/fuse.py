@@ -105,6 +105,7 @@ def plan_fusions(
 def _plan(
     region: Region, uses: dict[int, int], fusions: dict[int, Fusion], absorbed: set[int], swaps_halves: bool
 ) -> None:
+    """Plan a region, inner regions first: what each result is fused with, and which values vanish into their reader."""
     here: set[int] = set()
     for op in region.ops:
         for nested in op.regions:
@@ -144,6 +145,7 @@ def _plan(
 def _plan_scalar(
     op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
 ) -> None:
+    """The same for a uniform integer: a field extract, or a shift that an addition takes along."""
     v = op.results[0]
     field = _field_extract(op, uses, here, absorbed, fusions)
     if field is not None:

@@ -97,6 +97,8 @@ def _plain(o: Operand, value: Any, bus: set[int]) -> bool:
 def _check_one(
     inst: Inst, o: Operand, value: Any, wrong: list[str], bus: set[int], literals: list[Any]
 ) -> None:
+    """Add to `wrong` what one operand breaks; scalar registers and literals that it takes go to `bus` and
+    `literals`."""
     if isinstance(value, Src):
         if value.neg or value.abs or value.sext:
             if inst.encoding not in ("VOP3", "DPP", "SDWA") and not inst.base == inst.mnemonic:

@@ -52,6 +52,7 @@ def _elementwise(s: Selector, op: Op, mnemonic: str, inputs: int, outputs: int) 
 
 
 def _cvt64(s: Selector, op: Op, unsigned: bool) -> None:
+    """Conversions from or to i64, which no instruction makes."""
     a, v = op.args[0], op.results[0]
     if a.type.n != 1:
         raise s.unsupported(op, "tuples of i64 are not converted")

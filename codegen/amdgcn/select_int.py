@@ -156,6 +156,7 @@ def _free_of_bus(w: Operand) -> bool:
 
 
 def _binary64(s: Selector, op: Op) -> None:
+    """Arithmetic on 64-bit integers: by the scalar unit where it is uniform, else word by word."""
     v = op.results[0]
     a, b = op.args
     name = op.name

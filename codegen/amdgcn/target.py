@@ -194,6 +194,7 @@ def _direct_widths(chip: str) -> tuple[int, ...]:
 
 
 def _target(chip: Chip) -> Target:
+    """The description of a chip: from its row in `CHIPS`, the instruction tables, and its reference product."""
     dtypes = set(_PLAIN)
     dtypes |= {"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"}  # storage formats: what has no instruction is computed
     instead: dict[str, str] = {}

@@ -76,6 +76,8 @@ def _files(program: Program) -> dict[str, int]:
 
 
 def _code(program: Program, files: dict[str, int], out: list[str]) -> None:
+    """Blocks and instructions, with `.loc` where the place changes, and the source line beside the first of its
+    instructions."""
     last: tuple[str, int, int] | None = None
     shown: tuple[str, int] | None = None
     for block in program.blocks:
@@ -111,6 +113,7 @@ def instruction(inst: Inst) -> str:
 
 
 def _descriptor(program: Program, resources: Resources, params: list[Param], out: list[str]) -> None:
+    """The kernel descriptor: what the packet processor sets up before the first instruction."""
     agprs = resources.agprs
     offset = accum_offset(resources.vgprs)
     fields = [
@@ -156,6 +159,7 @@ def _argument_name(name: str) -> str:
 
 
 def _metadata(program: Program, resources: Resources, params: list[Param], out: list[str]) -> None:
+    """The code object's metadata (v5): what a loader must know of the kernel and its arguments."""
     name = program.name
     out += [
         "\t.amdgpu_metadata",

@@ -93,7 +93,8 @@ HALF = 1024
 
 AHEAD = 8
 """Registers of loads that ptxas starts earlier than the text where nothing waits for a sum: GeGLU's gradient, 63 by the
-text, spilled with 64."""
+text, spilled with 64. Addresses beyond one an array, of 64 bits, come on top: with those of the 16 places around a
+result of Winograd's transform, 75 by the text, it spilled with 96."""
 
 
 def _together(kernel: Kernel, target: Target, pressure: int) -> int:
@@ -106,7 +107,11 @@ def _together(kernel: Kernel, target: Target, pressure: int) -> int:
     how = kernel.notes.get(LONG_VALUES)
     if how is None:
         return 1
-    warps = target.occupancy(pressure + (AHEAD if how == STREAMED else 0), kernel.shared_bytes, kernel.block)
+    if how == STREAMED:
+        loads = [op for op in kernel.body.walk() if op.name == "load.global" and not op.args[1].uniform]
+        arrays = sum(p.kind == "pointer" for p in kernel.params)
+        pressure += AHEAD + 2 * max(0, len({op.args[:3] for op in loads}) - arrays)
+    warps = target.occupancy(pressure, kernel.shared_bytes, kernel.block)
     return max(1, min(HALF, warps * target.wave_size) // kernel.block)
 
 

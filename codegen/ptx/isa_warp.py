@@ -39,7 +39,7 @@ add_row(
     GRID_WAIT,
     "",
     Unit.UNIFORM,
-    effects="fence",
+    effects="fence grid",
     sm=90,
     ptx=(7, 8),
     doc="wait until the grids that this one depends on have completed; what they wrote is seen after",

@@ -16,20 +16,24 @@ products the limit of 700 W leaves a tenth less.
 
 from __future__ import annotations
 
-from wavedsl.ir.product import PowerLimit, Product
+from wavedsl.ir.product import Pace, PowerLimit, Product
 
 _AMPERE = {"f64": 64, "f32": 128, "f16": 512, "bf16": 256}
 _HOPPER = {"f64": 128, "f32": 256, "f16": 512, "bf16": 512}
 _WGMMA = {
     "f64": 256, "tf32": 2048, "f16": 4096, "bf16": 4096, "f8e4m3": 8192, "f8e5m2": 8192, "i8": 8192, "u8": 8192,
 }  # fmt: skip
+_LARGE = ((128, 256), (128, 128))
 
 PRODUCTS = (
-    Product("A100", "sm_80", 108, 1.41e9, 2.039e12, 40 << 20, 5120, 290 / 1.41e9, _AMPERE, {}),
-    Product("H100 SXM", "sm_90a", 132, 1.83e9, 3.35e12, 50 << 20, None, 0.65e-6, _HOPPER, _WGMMA, 0.92),
+    Product(
+        "A100", "sm_80", 108, 1.41e9, 2.039e12, 40 << 20, 5120, 290 / 1.41e9, _AMPERE, {}, large=_LARGE,
+        pace=Pace(load=1200, far=0, mixed=0.5, step=100, ends=1500, exchange=2000),  # fitted as AMD's
+    ),
+    Product("H100 SXM", "sm_90a", 132, 1.83e9, 3.35e12, 50 << 20, None, 0.65e-6, _HOPPER, _WGMMA, 0.92, large=_LARGE),
     Product(
         "H200", "sm_90a", 132, 1.83e9, 4.8e12, 50 << 20, round(4620 * 1.98 / 1.83), 0.65e-6, _HOPPER, _WGMMA, 0.92,
-        PowerLimit(1.98e9, 1.54e9, 0.6),
+        PowerLimit(1.98e9, 1.54e9, 0.6), _LARGE,
     ),
 )  # fmt: skip
 """The first product of a target is its reference product."""

@@ -61,6 +61,7 @@ def _unsupported(s: Selector, op: Op, dtype: DType) -> CompileError:
 
 
 def _pack(s: Selector, op: Op) -> None:
+    """Numbers as one word: by the chip's conversions to pairs, or by byte permutations and insertions."""
     dtype: DType = op.attrs["dtype"]
     kind = kind_of(op.args[0].type)
     v = [s.reg(c, kind) for a in op.args for c in s.of(a)]
@@ -113,6 +114,7 @@ def pair_of_8(s: Selector, word: Reg, dtype: DType, pair: int) -> Reg:
 
 
 def _unpack(s: Selector, op: Op) -> None:
+    """One number of a packed word."""
     dtype: DType = op.attrs["dtype"]
     index: int = op.attrs["index"]
     word = s.regs(op.args[0])[0]

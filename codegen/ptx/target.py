@@ -165,6 +165,7 @@ def _widens(number: int) -> frozenset[tuple[str, str]]:
 
 
 def _target(chip: Chip) -> Target:
+    """The description of a chip: from its row in `CHIPS`, the instruction tables, and its reference product."""
     fp8 = chip.number >= 89
     instead: dict[str, str] = {}
     for name in ("f8e4m3", "f8e5m2"):

@@ -215,7 +215,10 @@ def _other_ways(
     }
     limit = min(target.max_waves, target.max_threads // target.wave_size)
     fixed = {d for d in plain.dims if resolved.wave(d) is not None or resolved.vector(d) is not None}
-    for shares in other_ways(graph, plain, free, {*tiles.together, *tiles.picked, *fixed}, limit, target, crowded):
+    alone, picked = {*tiles.together, *fixed}, {*tiles.picked}
+    if target.asynchronous:  # warpgroups come and go in roles of their own: they do not meet to pick
+        alone, picked = alone | picked, set()
+    for shares in other_ways(graph, plain, free, alone, limit, target, crowded, picked):
         try:
             yield _cut(graph, resolved, target, shares, False)
         except ConstraintError:

@@ -69,11 +69,12 @@ class _Way:
 
 def other_ways(
     graph: Graph, partition: Partition, free: Mapping[Any, int], together: Collection[Any], limit: int, target: Target,
-    crowded: bool = False,
+    crowded: bool = False, picked: Collection[Any] = (),
 ) -> list[dict[Any, Share]]:
     """Shares of the dimensions by which to cut the graph instead, best first. `free`: dimensions whose tiles waves may
     share, and the elements that stay together there; `together`: those that are one wave's; `limit`: waves of a
-    workgroup; `crowded`: registers are known to lack, and more waves are wanted."""
+    workgroup; `crowded`: registers are known to lack, and more waves are wanted; `picked`: dimensions along which
+    elements are picked. Waves share them only where registers lack, for they wait for each other whenever they pick."""
     products = list(_products(graph.region, partition, 1))
     if not products:
         return []
@@ -83,7 +84,8 @@ def other_ways(
     fetched = bool(work.fetched) and bool(graph.loops())
     if not lacks and not fetched and not _repeated(products, partition):
         return []
-    whole = _uncut_columns(products, partition, {*together, *partition.derived}) if lacks or fetched else []
+    kept = {*together, *partition.derived, *(() if lacks else picked)}
+    whole = _uncut_columns(products, partition, kept) if lacks or fetched else []
     choices: dict[Any, list[Share]] = {}
     for d in free:
         choices[d] = _parts(partition.dims[d], free[d])
@@ -154,13 +156,15 @@ def _parts(plan: DimPlan, unit: int) -> list[Share]:
 
 
 def _columns(plan: DimPlan, unit: int) -> list[Share]:
-    """Shares of a dimension as a whole, each a multiple of what instructions take; the last one may be short."""
-    found = []
+    """Shares of a dimension as a whole, each a multiple of what instructions take; the last one may be short. Of 96
+    columns in parts of 32, three."""
+    found = {}
     for n in WAVES[1:]:
         wave = -(-plan.tile // (n * unit)) * unit
-        if (n - 1) * wave < plan.tile:
-            found.append(Share(wave, n * wave))
-    return found
+        waves = -(-plan.tile // wave)
+        if waves > 1:
+            found[wave] = Share(wave, waves * wave)
+    return [*found.values()]
 
 
 def _depth(n: Node, target: Target) -> int:

@@ -74,6 +74,7 @@ def _adds(atomic: Node, users: Mapping[int, list[Node]], yielded: set[int]) -> b
 
 
 def _spread(n: Node, partition: Partition, read_tiles: frozenset[int], inside: set[int], atomic: Node) -> Spread | None:
+    """How warpgroups share the result of a product along what they share of K; None where they cannot."""
     k = product_dims(n)[2]
     waves = partition.dims[k].waves
     if waves == 1 or any(partition.dims[d].waves > 1 for d in n.dims):

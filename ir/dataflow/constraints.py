@@ -480,6 +480,7 @@ def _extent(dim: Any, values: Mapping[Any, Any], loc: Loc | None) -> int | Dynam
 
 
 def _size(expr: Any, values: Mapping[Any, Any], owner: Any) -> int:
+    """A tile as a whole number of 1 or more. Raises ConstraintError that says what it is instead."""
     size = evaluate(expr, values)
     if isinstance(size, int):
         if size < 1:
@@ -519,6 +520,8 @@ def _axis(d: ResolvedDim) -> int | None:
 def _check_waves(
     resolved: ResolvedConstraints, waves: Mapping[Any, WaveConstraint], max_waves: int, wave_word: str
 ) -> None:
+    """Raise ConstraintError where the waves are more than a workgroup has, or others than `waves_per_block` asks
+    for."""
     known = [d for d in resolved.dims.values() if d.waves is not None and (_axis(d) is not None or d.dim in waves)]
     total = 1
     for d in known:

@@ -314,6 +314,7 @@ def contracted(a: ValueType, b: ValueType, acc: ValueType | None) -> tuple[Any, 
 
 
 def _product(a: ValueType, b: ValueType, acc: ValueType | None, op: str, mixed: Sequence[set[DType]]) -> ValueType:
+    """The type of a product: what both operands keep, in a dtype that sums of theirs may have. Raises TraceError."""
     for side, t in (("first", a), ("second", b)):
         if t.dtype not in ACCUMULATORS:
             raise TraceError(
@@ -401,6 +402,8 @@ def scale_block(x: ValueType, scale: ValueType, dim: Any) -> int | None:
 
 
 def _scaled_mma(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
+    """The type rule of `scaled_mma`: a product's, with scales that have the operand's dimensions, the contracted
+    one by blocks."""
     x, x_scale, y, y_scale = types[:4]
     acc = types[4] if len(types) > 4 else None
     for t in (x, y):

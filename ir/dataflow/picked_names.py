@@ -3,10 +3,11 @@
 In: a graph. Out: the graph, or a copy in which `reshape`s that only rename a dimension are `shuffle`s. A reshape is a
 renaming of registers, which costs nothing, but what it renames is one wave's as a whole. Elements that are picked come
 from whichever wave has them, so waves may share both dimensions: conjugate gradients of 96 unknowns, whose matrix is
-[I, J] and whose direction is needed as [I] and as [J], take 16 warps in place of one that lacks the registers.
+[I, J] and whose direction is needed as [I] and as [J], take 16 warps in place of one that lacks the registers. Of a
+recurrent layer, h = f(h @ W), whose state is a product's result as [B, H] and its operand as [B, J], each wave has some
+columns and picks the others' of every step.
 
-Invariant: the graph that is given is not changed, and graphs with products are given back: there the other name is how
-one product's result becomes the next one's operand.
+Invariant: the graph that is given is not changed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
-from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Node, ValueType
+from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
 
 
@@ -33,7 +34,7 @@ def picked_names(graph: Graph) -> Graph:
     cut = {getattr(c, "dim", None) for c in graph.constraints}
     nodes = list(graph.all_nodes())
     found = {n.id: names for n in nodes if (names := renamed(n)) is not None and not cut & {*names}}
-    if not found or any(n.op in PRODUCTS for n in nodes):
+    if not found:
         return graph
 
     def change(copy: Copy, n: Node) -> Node:

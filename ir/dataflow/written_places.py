@@ -89,6 +89,8 @@ def _expressions(graph: Graph, n: Node) -> dict[int, Any]:
 
 
 def _written(graph: Graph, n: Node, values: Mapping[int, _Written | None]) -> _Written | None:
+    """A node's value as an expression over indices with the ends of what it may be, from its operands'; None where
+    it is none."""
     if n.dtype is not dt.i32:
         return None
     if n.op == "index" and n.attrs["dim"].is_Symbol:

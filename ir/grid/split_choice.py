@@ -61,6 +61,7 @@ def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product:
 
 
 def _cut(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices) -> Split:
+    """The graph in as many parts as are asked for, or predicted to pay; the whole one where that is one."""
     asked = choices.split
     if asked is None:
         parts, why = _predicted(graph, dims, target, product, choices)

@@ -116,6 +116,15 @@ class Deal:
         behind = e.plus(self.r, e.over(e.minus(step, longer), e.most(self.q, 1)))
         return e.choose(e.below(step, longer), inside, behind)
 
+    def of_a_tile(self, e: Edit) -> int:
+        """How many workgroups share the first tile left over, and one or two less or more the others; at least two
+        where that is known at launch only."""
+        if not all(isinstance(x, int) for x in (self.steps, self.sharers, self.q, self.r)):
+            return 2
+        last = self.run_at(e, e.minus(self.steps, 1))
+        assert isinstance(last, int)
+        return last + 1
+
     def describe(self, cluster: int = 1) -> str:
         """One line for reports. `cluster`: workgroups that take their trips together."""
         who = f"{self.workers} workgroups" if cluster == 1 else f"{self.workers} cluster(s) of {cluster} workgroups"
@@ -340,7 +349,7 @@ class _Stream(Turns):
             self.finish([self.add("result", (loop,), {"position": i}) for i in range(count)], after)
             zero = self.whole(0)
             self.add("write", (zero, counter), {"memory": "_tickets", "mapping": at_tile, "elements_per_thread": None})
-        self.add("when", (last,), {"body": inner})
+        self.add("when", (last,), {"body": inner, "one_of": deal.of_a_tile(self)})
 
     def inside_tile(self, dims: Iterable[Any]) -> tuple[Any, ...]:
         """Coordinates of a value's elements in an array of one tile."""

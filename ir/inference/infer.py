@@ -150,7 +150,7 @@ def _infer(
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)
     out.wide = wide_operands(graph, out.mmas, partition, target)
-    between = between_products(out.wide, out.mmas, members, classes)
+    between = between_products(graph, out.wide, out.mmas, members, classes)
     for n in products:
         plan = out.mmas[n.id]
         for position, port, made in zip(plan.positions, (plan.first, plan.second), plan.made):

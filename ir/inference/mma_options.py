@@ -171,6 +171,7 @@ def _too_wide(atom: MmaAtom, waves: int, target: Target) -> str:
 def _candidates(
     a: DType, b: DType, acc: DType, target: Target, wanted: str | None, wm: int, wn: int, scaled: bool, whole_rows: bool
 ) -> list[tuple[MmaAtom, bool]]:
+    """(instruction, whether operands change places) for these dtypes; multiply-adds where the chip has none."""
     found = []
     for atom in target.mma_atoms:
         if scaled != bool(atom.scale_block):
@@ -262,6 +263,7 @@ def fma_atom(dtype: DType, target: Target, wm: int, wn: int, whole_rows: bool = 
 
 
 def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None) -> None:
+    """Raise ConstraintError: what the chip lacks for this product, and what it has instead."""
     for d in (a, b):
         if d.name not in target.dtypes:
             raise lacking(target, d, node.loc)

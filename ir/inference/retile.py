@@ -8,6 +8,9 @@ Half the tile in two slots takes the same memory, and one tile is copied while t
 nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
 else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take part in it.
 
+Where one slot leaves room for a second workgroup, rows that are halves of cache lines are no gain: each line comes from
+L2 twice, for by the next trip the tiles of both have taken its place in L1.
+
 A trip of a wide tile may hold more than a wave has registers for: what it adds up, what its products read, and what is
 on its way to shared memory for the next. Allocation then computes addresses anew in the loop, and moves or spills what
 does not fit. Half the tile has half of all but the sums.
@@ -48,15 +51,18 @@ tiles move accumulators or have vector instructions, with 208 none."""
 
 
 def finer(
-    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices
-) -> Partition | None:
-    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only."""
+    graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices, target: Target
+) -> Partition | None:  # fmt: skip
+    """The partition with halved loop tiles where a pipelined loop has one slot and consists of products only. A
+    workgroup beside multiplies while this one copies: then rows stay as long as a cache line."""
     if choices.stages is not None:
         return None
+    waves = partition.waves
+    others = target.resident_waves(1, kernel.shared_bytes, waves * target.wave_size) >= 2 * waves
     shared = _shared_loops(graph)
     loops = [note for note in kernel.notes["lowering"].loops if note.slots == 1]
     single = {note.dim for note in loops if (note.trips or 0) > 1 or (note.trips is None and note.dim in shared)}
-    return _halved(graph, partition, inference, single)
+    return _halved(graph, partition, inference, single, max(LEAST_ROW, target.line_bytes) if others else LEAST_ROW)
 
 
 def fitting(
@@ -96,8 +102,11 @@ def lighter(
     return _halved(graph, partition, inference, full)
 
 
-def _halved(graph: Graph, partition: Partition, inference: Inference, dims: Collection[str]) -> Partition | None:
-    """The partition with halved tiles of those of these loops for which no one can tell."""
+def _halved(
+    graph: Graph, partition: Partition, inference: Inference, dims: Collection[str], least: int = LEAST_ROW
+) -> Partition | None:  # fmt: skip
+    """The partition with halved tiles of those of these loops for which no one can tell, whose rows then have `least`
+    bytes or more."""
     changed: dict[Any, Any] = {}
     for n in graph.all_nodes():
         if n.op != "iterate":
@@ -109,7 +118,7 @@ def _halved(graph: Graph, partition: Partition, inference: Inference, dims: Coll
         if str(region.dim) not in dims or plan.tile % 2 or plan.ragged or not only_products(region, inference):
             continue
         sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]
-        if min(sizes, default=0) * plan.tile // 2 < LEAST_ROW:
+        if min(sizes, default=0) * plan.tile // 2 < least:
             continue
         changed[region.dim] = replace(plan, tile=plan.tile // 2, wave=plan.wave // 2, parts=2 * plan.parts)
     if not changed:

@@ -46,10 +46,13 @@ def wide_operands(
 
 
 def between_products(
-    wide: Set[tuple[int, int]], plans: Mapping[int, MmaPlan], members: Mapping[int, list[Node]], classes: Classes
-) -> set[int]:
+    graph: Graph, wide: Set[tuple[int, int]], plans: Mapping[int, MmaPlan], members: Mapping[int, list[Node]],
+    classes: Classes,
+) -> set[int]:  # fmt: skip
     """Classes of wide operands that had better lie as no product wants them: they hold what another product left, and
-    would be computed with in each lane that multiplies them, or several products want them in different ways."""
+    would be computed with in each lane that multiplies them; or are summed, by each of those lanes, which then hold
+    all of them; or several products want them in different ways."""
+    summed = {classes.find(n.inputs[0].id) for n in graph.all_nodes() if ROWS[n.op].index_rule == "project"}
     ports: dict[int, list[Layout]] = {}
     for number, position in sorted(wide):
         plan = plans[number]
@@ -60,7 +63,7 @@ def between_products(
     return {
         c
         for c, wanted in ports.items()
-        if len(wanted) > 1 or any(ROWS[x.op].index_rule == "regroup" for x in members[c])
+        if len(wanted) > 1 or c in summed or any(ROWS[x.op].index_rule == "regroup" for x in members[c])
     }
 
 

@@ -260,13 +260,13 @@ class Builder(Values):
 
     def load_shared(
         self, addr: Operand, *, bytes: int = 4, type: Type | None = None, imm: int = 0, atom: str = "vector",
-        buffer: str = "", slot: int = -1,
+        buffer: str = "",
     ) -> Value:  # fmt: skip
         """Load `bytes` per lane from shared memory by load atom `atom`."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
-        attrs = {"bytes": bytes, "imm": imm, "atom": atom, "buffer": buffer, "slot": slot}
+        attrs = {"bytes": bytes, "imm": imm, "atom": atom, "buffer": buffer}
         return self._effect("load.shared", (addr,), attrs, type or vector(max(bytes // 4, 1))).results[0]
 
     def load_peer(self, addr: Operand, cta: Operand, *, bytes: int = 4, buffer: str = "") -> Value:
@@ -277,14 +277,14 @@ class Builder(Values):
 
     def store_shared(
         self, addr: Operand, value: Value, *, bytes: int | None = None, mask: Value | None = None, imm: int = 0,
-        buffer: str = "", slot: int = -1, atom: str = "", high: bool = False,
+        buffer: str = "", atom: str = "", high: bool = False,
     ) -> Op:  # fmt: skip
         """Store `bytes` (default: the width of the value) per lane to shared memory, by a matrix store if named.
         `high`: the upper half of a word."""
         addr = self._i32(addr)
         if imm == 0:
             addr, imm = self._shared(addr)
-        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer, "slot": slot}
+        attrs = {"bytes": bytes or value.type.words * 4, "imm": imm, "buffer": buffer}
         if atom:
             attrs["atom"] = atom
         if high:

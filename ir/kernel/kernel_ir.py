@@ -375,9 +375,9 @@ _row("touch.map", "u:map:i64", "none", "Bring tensor map `map` itself to where c
 _row("copy.commit", "", "none", "Close the group of copy.async since the last commit.", effects="sync")
 _row("copy.wait", "", "none", "Wait until at most `pending` groups of this lane are in flight.", effects="sync", attrs="pending")
 _row("load.shared", "addr:i32", "attr",
-     "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer, `slot` its ring slot or -1.",
-     effects="read shared", uniform="never", attrs="bytes imm atom buffer slot")
-_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm (`high`: the upper half of a word).", effects="write shared", uniform="never", attrs="bytes imm buffer slot")
+     "Load `bytes` per lane at addr + imm by load atom `atom` (`vector`, `ldmatrix.x4`, `ldmatrix.x4.trans`, `tr_b16`, ...). `buffer` names the shared buffer.",
+     effects="read shared", uniform="never", attrs="bytes imm atom buffer")
+_row("store.shared", "addr:i32 mask:p value:any", "none", "Store `bytes` per lane at addr + imm (`high`: the upper half of a word).", effects="write shared", uniform="never", attrs="bytes imm buffer")
 _row("barrier", "", "none", "All waves of the workgroup arrive, or with `threads` those that name the barrier `id`, or with `half` the lower (0) or upper (1) half of them at a barrier that the others pass elsewhere; shared-memory accesses before it are complete and visible after it.", effects="sync, read shared, write shared")
 _row("priority", "", "none", "From here on the wave issues at priority `level` (0 to 3); 0 is what it starts with.", effects="sync", attrs="level")
 _row("fence", "", "none", "A barrier at which what the workgroup's waves wrote to global memory before is visible to all workgroups, and what others made visible is seen after it; with `order` `release` or `acquire` the one alone; with `scope` `workgroup`, among its waves alone.", effects="sync, read global, write global, read shared, write shared")

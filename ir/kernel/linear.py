@@ -44,6 +44,7 @@ def difference(a: Value, b: Value) -> Linear:
 
 
 def _collect(out: Linear, v: Value, factor: int) -> None:
+    """Add `factor` times a value to a sum: its terms where they cannot wrap, else the value itself."""
     op = v.op
     if isinstance(v.const, int):
         out.constant += factor * v.const

@@ -261,6 +261,8 @@ class _Small:
 
 
 def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hook: Any) -> None:
+    """The loop as up to three: trips before all masks hold, trips without masks, trips behind; results go on from
+    one to the next."""
     b.set_loc(op.loc)
     lo, hi = env[op.args[0]], env[op.args[1]]
     first = [e for e in edges if e.k > 0]

@@ -56,6 +56,8 @@ class _Plan:
 
 
 def _plan(loop: Op) -> _Plan:
+    """What of a loop's arithmetic is carried as a sum: linear values that something else reads, if that saves
+    instructions."""
     body = loop.regions[0]
     iv = body.args[0]
     linear: dict[Value, Op | None] = {iv: None}

@@ -105,6 +105,8 @@ Term = tuple[int, int, int]
 
 
 def _trees(columns: tuple[int, ...], width: int, xor: bool, disjoint: bool) -> Iterator[Tree]:
+    """Ways to write a sum (or XOR) of columns down: fields joined under one mask, a shift taken out, two fields as
+    one product."""
     found = column_fields(columns, xor or disjoint)
     fields: list[Term] = sorted((mask, shift, scale) for (shift, scale), mask in found.items())
     full = (1 << width) - 1
@@ -282,6 +284,7 @@ def _is_bare(t: Tree) -> bool:
 
 
 def _cost(t: Tree, seen: set[Tree]) -> int:
+    """Instructions of a tree, after three-operand fusion; what has been `seen` is there already."""
     if t in seen or t[0] == "x":
         return 0
     seen.add(t)

@@ -12,6 +12,7 @@ Indices outside the dimension give 0, as elements beyond a bound are absent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from wavedsl.ir.addresses.access import below
@@ -19,6 +20,7 @@ from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, same_layout
+from wavedsl.ir.kernel.dead_stores import WRITES
 from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.layouts.lane_gather import LaneGather, Origin
@@ -295,10 +297,28 @@ def _or_zero(low: Lowering, inside: Value, number: Value) -> Value:
     return b.pand(inside, number) if number.type is PRED else b.select(inside, number, b.zero(number.type))
 
 
+def _lies_in_scratch(low: Lowering, layout: Layout, numbers: Sequence[Value]) -> bool:
+    """Whether these elements were written last to the wave's part of the scratch buffer, in the same straight code."""
+    if low.in_scratch is None:
+        return False
+    region, laid, written, behind = low.in_scratch
+    if region is not low.b.region or len(written) != len(numbers) or not same_layout(laid, layout):
+        return False
+    if any(x is not y for x, y in zip(written, numbers)):
+        return False
+    for op in reversed(region.ops):
+        if op is behind:
+            return True
+        if op.regions or (WRITES in op.row.effects and "sync" not in op.row.effects):
+            return False
+    return False
+
+
 def through_scratch(
     low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Any]
 ) -> Fragment:
-    """Write every element at its number in the wave's tile, read the ones that `wanted` names along `dim`."""
+    """Write every element at its number in the wave's tile, unless they lie there, for what else is picked of the same
+    value; read the ones that `wanted` names along `dim`."""
     b, source = low.b, value.layout
     kinds = scalar_type(value.dtype)
     words = 1 if kinds is PRED else kinds.words
@@ -310,12 +330,15 @@ def through_scratch(
     wave = b.wave() if low.partition.waves > 1 else 0
     base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
     lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
-    order(low)
-    for e, offsets in enumerate(source.element_offsets()):
-        at = total(b, [base, *lanes, sum(o * strides[d] for d, o in zip(source.dims, offsets))])
-        cell = [b.bitcast(w, B32) if w.type is not B32 else w for w in cells_of(b, value.element(b, e))]
-        b.store_shared(at, b.vec(*cell) if len(cell) > 1 else cell[0], bytes=4 * words, buffer=SCRATCH)
-    order(low)
+    numbers = [value.element(b, e) for e in range(source.elements_per_lane)]
+    if not _lies_in_scratch(low, source, numbers):
+        order(low)
+        for number, offsets in zip(numbers, source.element_offsets()):
+            at = total(b, [base, *lanes, sum(o * strides[d] for d, o in zip(source.dims, offsets))])
+            cell = [b.bitcast(w, B32) if w.type is not B32 else w for w in cells_of(b, number)]
+            b.store_shared(at, b.vec(*cell) if len(cell) > 1 else cell[0], bytes=4 * words, buffer=SCRATCH)
+        order(low)
+        low.in_scratch = b.region, source, numbers, b.region.ops[-1]
     kept = [d for d in layout.dims if d in strides and d != dim]
     moving = [scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept]
     out = []

@@ -194,6 +194,7 @@ def lane_bits(layout: Layout, d: str) -> list[int]:
 
 
 def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Reduction:
+    """How a reduction loads, joins and finishes its cells, and what is neutral to it."""
     b, dtype = low.b, n.inputs[0].dtype
     if n.op in ("argmax", "argmin"):
         return _arg_extreme(low, n, layout, context)

@@ -115,6 +115,7 @@ def _unless_one(
 
 
 def emit_node(low: Lowering, n: Node, context: Context) -> None:
+    """The registers of a node: by its operation's own emitter, or element by element by the rule of its row."""
     b, env = low.b, context.env
     rule = ROWS[n.op].index_rule
     if n.op == "write":
@@ -278,6 +279,8 @@ def tile_end(low: Lowering, n: Node, context: Context) -> Value:
 
 
 def emit_write(low: Lowering, n: Node, context: Context) -> None:
+    """A write: gathered places, buffers that bulk copies take, or stores, at once or with others that leave
+    together."""
     b = low.b
     if not is_tile(low.graph, n):
         from wavedsl.ir.lower.lower_mapped import store_mapped

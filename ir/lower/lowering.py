@@ -135,6 +135,9 @@ class Lowering:
         """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
         self.parts_places: dict[int, Any] = {}
         """Where sums that a cluster's workgroups add lie in shared memory: node id → `join_parts.PartsPlace`."""
+        self.in_scratch: tuple[Any, Layout, Sequence[Value], Any] | None = None
+        """What each wave has last left in its part of the scratch buffer to pick elements of: the region of the code,
+        layout and elements, and the operation behind the last store."""
         self.fetched: frozenset[int] = frozenset()
         """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
         self.spared: frozenset[int] = frozenset()

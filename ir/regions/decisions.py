@@ -159,6 +159,7 @@ def _product(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
 
 
 def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
+    """(kernel IR ops that carry a read out, the form in words)."""
     info = low.arrays[n.attrs["memory"]]
     ring, staged = low.ring_of.get(n.id), low.staged.get(n.id)
     taken = ""

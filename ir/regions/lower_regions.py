@@ -293,7 +293,7 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
         body = plan_body(
             steps, slots, frame.after, clock=low.target.clock_unit, ahead=max(1, depth - 1), modulo=low.choices.modulo,
             batch=low.target.batch_words, room=room, scarce=scarce_registers(low, region, once, frame.carried),
-            check=verifying(), beside=beside(low),
+            check=verifying(), beside=beside(low), places=int(not low.target.scalar_registers),
         )  # fmt: skip
     body = alternating(low, steps, slots, body, room)
     known = frame.trips if isinstance(frame.trips, int) else None

@@ -81,6 +81,7 @@ def plan_misfit(plan: Plan, choices: Choices, arrays: Mapping[str, ArrayInfo]) -
 
 
 def _of_warpgroups(plan: Plan, choices: Choices) -> str:
+    """Why what a schedule asks of warpgroups cannot be; empty where it can."""
     asked = asked_of_warpgroups(choices, plan.target)
     if not asked or only_turns(choices, plan.target):
         return ""

@@ -113,6 +113,10 @@ class _Choice(NamedTuple):
     edges: Sequence[SchedEdge]
 
 
+LEAST_BATCH = 32
+"""Registers of copies that are on their way together where there is room for fewer: eight of 16 bytes."""
+
+
 def plan_body(
     steps: Sequence[Step],
     slots: Mapping[str, int],
@@ -127,21 +131,23 @@ def plan_body(
     scarce: int = 256,
     check: bool = True,
     beside: int = 1,
+    places: int = 0,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
 
     `ahead`: iterations that asynchronous copies run before their use (ring depth - 1). `registers`: 32-bit registers
-    that loads straight into fragments may hold a trip ahead; a body that loads more loads when it computes. `batch`:
-    registers of shared reads that are waited for together (`batch_edges`), as long as what loads hold stays within
-    `room`. `scarce`: registers that loads may hold before reads wait for the values they are multiplied with.
-    `beside`: workgroups that share the units. `check`: re-derive every dependence and unit of the schedule
-    (`schedule_check`). Copies through registers whose loads alone would hold more than `room` from trip to trip (bytes
-    that lie on no word's boundary take one each) do not run ahead.
+    that loads straight into fragments may hold a trip ahead, `room` at most; a body that loads more loads when it
+    computes. `batch`: registers of shared reads that are waited for together (`batch_edges`), as long as what loads
+    hold stays within `room`. `scarce`: registers that loads may hold before reads wait for the values they are
+    multiplied with. `beside`: workgroups that share the units. `check`: re-derive every dependence and unit of the
+    schedule (`schedule_check`). Copies through registers whose loads alone would hold more than `room` from trip to
+    trip (bytes that lie on no word's boundary take one each) do not run ahead. `places`: registers of where a load lies
+    that lanes hold beside: none where scalar registers have it.
     """
     hold_back(steps, carried)
     work = _work(steps, slots, carried, clock, beside)
-    crowded = direct_words(work.steps) > registers
+    crowded = direct_words(work.steps) > min(registers, room)
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
@@ -158,8 +164,10 @@ def plan_body(
     if chosen is None:
         listed = _Choice(plain, [], stages, needed)
         chosen = _later(work, listed, scarce) if len(work.steps) > LIGHT_STEPS else _lighter(work, listed)
-    if _ahead_words(steps, chosen.stages) > room:
-        return program_order(steps, slots, cyclic=True, room=room)
+    ahead_words = _ahead_words(steps, chosen.stages)
+    least = room - places * sum(s.kind == "gload" for s in steps)
+    if ahead_words and ahead_words > least:
+        return program_order(steps, slots, cyclic=True, room=max(least, LEAST_BATCH))
     if check:
         verify_schedule(work.nodes, chosen.edges, work.capacity, chosen.schedule)
     body = _body_of(chosen, clock)

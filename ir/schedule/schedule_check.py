@@ -73,6 +73,7 @@ def _edges_hold(nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], schedule
 
 
 def _units_suffice(nodes: Sequence[SchedNode], capacity: Mapping[str, int], schedule: ModuloSchedule) -> list[str]:
+    """At no tick of a window more nodes are on a unit than it has room for."""
     ii = schedule.ii
     occupants: dict[tuple[str, int], list[int]] = {}
     unknown = []

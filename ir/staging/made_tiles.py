@@ -117,6 +117,7 @@ def made_before(low: Lowering, region: Region, reads: Sequence[Node]) -> list[No
 
 
 def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: int) -> MadeTile:
+    """The place of a computed operand's tile that every use allows, with the fewest clocks for its stores."""
     layout, plans, es = low.layout(x), low.plans, x.dtype.bits // 8
     extents = {d: plans[d].tile for d in layout.dims}
     _, digit_dims = wave_digits(layout, plans)

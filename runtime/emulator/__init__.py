@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from wavedsl.codegen import is_amd
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
 from wavedsl.runtime.tensor_map import TensorMap
 
@@ -39,7 +40,7 @@ def run(
     those of the whole grid). `checks`: True raises `EmulationError` at the end of the run when there are findings,
     "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the kernel.
     """
-    if target.startswith("gfx"):
+    if is_amd(target):
         from wavedsl.codegen.amdgcn.isa import TARGETS
         from wavedsl.ir.errors import LaunchError
         from wavedsl.runtime.emulator.amdgcn.emulator import run_amdgcn

@@ -8,8 +8,8 @@ a workgroup or a cluster; how its waves know each other is the vendor's (`Agents
 
 Domains know of each other through memory alone. An access that is atomic, or strong (`relaxed`, `acquire`, `sc1`, …),
 at an address hands on what its wave has released (by a fence of the chip's scope) to whoever accesses the address so
-after it and then acquires (by such a fence). So a missing fence between the parts of a sum and the workgroup that adds
-them is a clash, although no cache is modelled.
+after it and then acquires (by such a fence; in PTX, of the same thread). So a missing fence between the parts of a sum
+and the workgroup that adds them is a clash, although no cache is modelled.
 
 Not reported, since the numbers are the same in any order or the habit is harmless: writes that leave memory as it was,
 strong reads, atomics among each other, and, in programs that compare and swap, ordinary reads of what atomics change.
@@ -111,6 +111,8 @@ class Knowledge:
 
 
 NOTHING = Knowledge({}, frozenset())
+EVERY = (1 << 32) - 1
+"""All lanes, a bit for each."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Event:
     clock: int
     what: Knowledge
     instruction: int
+    lanes: int = EVERY
+    """Which lanes of it, a bit for each."""
 
 
 @dataclass(eq=False)
@@ -352,10 +356,13 @@ class GlobalShadow:
         """Where [rows, k] an earlier access (codes [rows, k]) is by another wave, or lane, that the row does not know
         to have made it; None: nowhere.
         """
-        who = ~(TIME ^ self.agents.lane_bits)
-        other = ((before ^ codes[:, None]) & who != 0) & (before != 0)
-        if not other.any():
+        if not before.any():
             return None
+        apart: Array = before ^ codes[:, None]
+        apart &= ~(TIME ^ self.agents.lane_bits)
+        if not apart.any():
+            return None
+        other = (apart != 0) & (before != 0)
         i, j = np.nonzero(other)
         late = self._late(before[i, j], codes[i], rows[i])
         if not late.any():
@@ -385,28 +392,52 @@ class GlobalShadow:
         """Whether rows have acquired what waves of other domains did."""
         out = np.zeros(len(theirs), np.bool_)
         for row in np.unique(rows).tolist():
-            on = np.flatnonzero(rows == row)
-            known = self._acquired(row, int(codes[on[0]]))
-            if known is NOTHING:
-                continue
-            for code in np.unique(theirs[on]).tolist():
-                if known.covers(code) or known.covers(code, self.agents.lane_column(code)):
-                    out[on[theirs[on] == code]] = True
+            every = np.flatnonzero(rows == row)
+            for on, lanes in self._alike(every, codes):
+                known = self._acquired(row, int(codes[on[0]]), lanes)
+                if known is NOTHING:
+                    continue
+                for code in np.unique(theirs[on]).tolist():
+                    if known.covers(code) or known.covers(code, self.agents.lane_column(code)):
+                        out[on[theirs[on] == code]] = True
         return out
 
-    def _acquired(self, row: int, code: int) -> Knowledge:
-        """All that a row knows to have been acquired in its domain."""
+    def _alike(self, on: Array, codes: Array) -> list[tuple[Array, int]]:
+        """Positions of accesses by one row, apart where its lanes may know different things, with the lanes."""
+        code = int(codes[on[0]])
+        log = self.logs.get(code >> DOMAIN)
+        own = code >> COLUMN & MANY
+        if log is None or all(e.lanes == EVERY or e.column != own or self._met(e, code) for e in log.acquired):
+            return [(on, EVERY)]
+        lanes = codes[on] & 31
+        return [(on[lanes == lane], 1 << lane) for lane in np.unique(lanes).tolist()]
+
+    def _met(self, event: Event, code: int) -> bool:
+        """Whether the lanes of the wave that an event is of have met since."""
+        at = code >> DOMAIN << DOMAIN | event.column << COLUMN | event.clock
+        return bool(self.agents.lanes_met(np.array([at]))[0])
+
+    def _acquired(self, row: int, code: int, lanes: int = EVERY) -> Knowledge:
+        """All that any of some lanes of a row knows to have been acquired in its domain."""
         log = self.logs.get(code >> DOMAIN)
         if log is None:
             return NOTHING
-        return self._sum(e.what for e in self._mine(log.acquired, row, code))
+        return self._sum(e.what for e, _ in self._mine(log.acquired, row, code, lanes))
 
-    def _mine(self, events: list[Event], row: int, code: int) -> list[Event]:
-        """Those that a row knows of."""
+    def _mine(self, events: list[Event], row: int, code: int, lanes: int) -> list[tuple[Event, int]]:
+        """Those that some lanes of a row, a bit for each, know of, and which of them do."""
         own = code >> COLUMN & MANY
         others = sorted({e.column for e in events if e.column != own})
         known = dict(zip(others, self.agents.known(np.full(len(others), row), np.array(others, np.int64)).tolist()))
-        return [e for e in events if e.column == own or known[e.column] >= e.clock]
+        out = []
+        for e in events:
+            if e.column != own:
+                here = lanes if known[e.column] >= e.clock else 0
+            else:
+                here = lanes if e.lanes == EVERY or self._met(e, code) else lanes & e.lanes
+            if here:
+                out.append((e, here))
+        return out
 
     def _sum(self, parts: Iterable[Knowledge]) -> Knowledge:
         out = NOTHING
@@ -443,12 +474,12 @@ class GlobalShadow:
             return
         keys = list(zip(addresses.tolist(), rows.tolist()))
         codes = dict(zip(rows.tolist(), self.agents.codes(rows).tolist()))
+        bits: dict[tuple[int, int], int] = dict.fromkeys(keys, 0)
+        for key, lane in zip(keys, () if lanes is None else (lanes & 31).tolist()):
+            bits[key] |= 1 << lane
         # A wave's first access of an address hands on, its last sees most.
         turns = [(i, False, key) for key, i in {k: i for i, k in enumerate(keys)}.items()] if reads else []
         if writes:
-            bits: dict[tuple[int, int], int] = dict.fromkeys(keys, 0)
-            for key, lane in zip(keys, () if lanes is None else (lanes & 31).tolist()):
-                bits[key] |= 1 << lane
             # Of what most lanes of a wave hand on at many addresses there is one.
             each = {(row, by): self._released(row, codes[row], by) for row, by in {(k[1], b) for k, b in bits.items()}}
             hands = {key: each[key[1], by] for key, by in bits.items()}
@@ -459,44 +490,58 @@ class GlobalShadow:
             if hands_on:
                 self.mail[address] = self._plus(mail, hands[address, row])
             elif mail is not NOTHING:
-                self._see(mail, codes[row], inst, acquires)
+                self._see(mail, codes[row], inst, acquires, bits[address, row] or EVERY)
 
     def _released(self, row: int, code: int, lanes: int) -> Knowledge:
         """What a strong access by lanes of a row hands on: its domain's clocks, and what it has acquired itself."""
         clocks = self.agents.released(row, lanes)
         if clocks is None:
             return NOTHING
-        return self._plus(self._of({code >> DOMAIN: clocks}), self._acquired(row, code))
+        return self._plus(self._of({code >> DOMAIN: clocks}), self._acquired(row, code, lanes or EVERY))
 
-    def _see(self, mail: Knowledge, code: int, inst: int, acquires: bool) -> None:
+    def _see(self, mail: Knowledge, code: int, inst: int, acquires: bool, lanes: int) -> None:
         log = self.logs.setdefault(code >> DOMAIN, Log())
         events = log.acquired if acquires else log.observed
         column = code >> COLUMN & MANY
-        if not any(e.what is mail and e.column == column and e.instruction == inst for e in events):
-            events.append(Event(column, code & TIME, mail, inst))
+        if not any(e.what is mail and (e.column, e.instruction, e.lanes) == (column, inst, lanes) for e in events):
+            events.append(Event(column, code & TIME, mail, inst, lanes))
 
-    def acquire(self, rows: Array, under_way: Callable[[int], bool] = lambda inst: False) -> None:
-        """Rows fence: what they know to have been seen, they may use. `under_way(inst)`: an access whose result has not
-        come back, which the fence does not cover.
+    def acquire(
+        self, rows: Array, lanes: list[int] | None = None, under_way: Callable[[int], bool] = lambda inst: False
+    ) -> None:
+        """Rows fence: what they know to have been seen, they may use. `lanes`: of each row, a bit for each (None: all).
+        `under_way(inst)`: an access whose result has not come back, which the fence does not cover.
         """
         if not self.logs:
             return
-        for row, code in zip(rows.tolist(), self.agents.codes(rows).tolist()):
+        each = [EVERY] * len(rows) if lanes is None else lanes
+        for row, code, by in zip(rows.tolist(), self.agents.codes(rows).tolist(), each):
             log = self.logs.get(code >> DOMAIN)
             if log is None:
                 continue
-            seen = self._sum(e.what for e in self._mine(log.observed, row, code) if not under_way(e.instruction))
-            before = self._acquired(row, code)
-            after = self._plus(before, seen)
-            if after is not before:
-                log.acquired.append(Event(code >> COLUMN & MANY, code & TIME, after, -1))
+            if self.agents.lane_bits:  # a thread's fence is for what it has read itself
+                column = code >> COLUMN & MANY
+                found = [(e, by & e.lanes) for e in log.observed if e.column == column and by & e.lanes]
+            else:
+                known = self._mine(log.observed, row, code, by)
+                found = [(e, here) for e, here in known if not under_way(e.instruction)]
+            for here in dict.fromkeys(here for _, here in found):
+                seen = self._sum(e.what for e, at in found if at & here == here)
+                before = self._sum(e.what for e, at in self._mine(log.acquired, row, code, here) if at == here)
+                after = self._plus(before, seen)
+                if after is not before:
+                    log.acquired.append(Event(code >> COLUMN & MANY, code & TIME, after, -1, here))
 
-    def fence_proxies(self, rows: Array) -> None:
-        """Rows fence what they have acquired, so that bulk copies may follow it."""
-        for row, code in zip(rows.tolist(), self.agents.codes(rows).tolist()):
-            known = self._acquired(row, code)
-            if known is not NOTHING:
-                self.logs[code >> DOMAIN].fenced.append(Event(code >> COLUMN & MANY, code & TIME, known, -1))
+    def fence_proxies(self, rows: Array, lanes: list[int]) -> None:
+        """Lanes of rows, a bit for each, fence what they have acquired, so that bulk copies may follow it."""
+        for row, code, by in zip(rows.tolist(), self.agents.codes(rows).tolist(), lanes):
+            log = self.logs.get(code >> DOMAIN)
+            if log is None:
+                continue
+            column = code >> COLUMN & MANY
+            for e, here in self._mine(log.acquired, row, code, by):
+                if not any(f.what is e.what and (f.column, f.lanes) == (column, here) for f in log.fenced):
+                    log.fenced.append(Event(column, code & TIME, e.what, -1, here))
 
     def fenced_proxies(self, theirs: int, row: int, code: int, column: int) -> bool:
         """Whether a write by another domain was fenced between the proxies before a row knew of it, by the writer
@@ -505,9 +550,10 @@ class GlobalShadow:
         log = self.logs.get(code >> DOMAIN)
         if log is None:
             return False
-        if any(e.what.covers(theirs) for e in self._mine(log.fenced, row, code)):
+        lane = 1 << (code & 31)
+        if any(e.what.covers(theirs) for e, _ in self._mine(log.fenced, row, code, lane)):
             return True
-        clocks = self._acquired(row, code).clocks.get(theirs >> DOMAIN)
+        clocks = self._acquired(row, code, lane).clocks.get(theirs >> DOMAIN)
         at = column + (theirs >> COLUMN & MANY)
         return clocks is not None and at < len(clocks) and int(clocks[at]) >= theirs & TIME
 

@@ -249,11 +249,14 @@ class GlobalMemory:
     @staticmethod
     def _read(a: Allocation, offsets: np.ndarray, size: int) -> np.ndarray:
         if size >= 4 and size % 4 == 0:
-            if a.words is not None and not np.bitwise_or.reduce(offsets) & 3:
-                index = offsets >> 2
+            skew = int(np.bitwise_or.reduce(offsets))
+            if a.words is not None and not skew & 3:
                 if size == 4:
-                    return a.words.take(index)[None]
-                return a.words.take(index[None] + _WORD[size // 4])
+                    return a.words.take(offsets >> 2)[None]
+                if size in _ROW and not skew & (size - 1):  # rows come in one piece
+                    rows = a.words[: len(a.words) // (size // 4) * (size // 4)].reshape(-1, size // 4)
+                    return np.ascontiguousarray(rows.take(offsets >> _ROW[size], axis=0).T)
+                return a.words.take((offsets >> 2)[None] + _WORD[size // 4])
             parts = a.data.take(offsets[:, None] + _BYTE[size])
             return np.ascontiguousarray(parts.view(np.uint32).T)
         parts = np.zeros((offsets.shape[0], (size + 3) // 4 * 4), np.uint8)
@@ -275,5 +278,6 @@ class GlobalMemory:
         a.data[offsets[:, None] + np.arange(size)] = parts
 
 
+_ROW = {8: 3, 16: 4}
 _WORD = {n: np.arange(n)[:, None] for n in (1, 2, 3, 4, 8, 16)}
 _BYTE = {n: np.arange(n)[None] for n in (4, 8, 12, 16, 32, 64)}

@@ -37,6 +37,40 @@ HINTS = {
     "misaligned": f"an address that is a multiple of the access's size; {_OURS}",
 }
 """Kind of finding → what would be right."""
+LANES_MEET = "bar.warp.sync of both lanes, or a barrier of the workgroup, between the two: lanes run in no order"
+SAYS = (
+    ("another lane of", LANES_MEET),
+    (
+        "reads shared memory that nothing has written",
+        "write it first, on every path and in every lane; where a copy is to bring it, wait for the phase of its "
+        "mbarrier: a wait for parity 1 passes before the first phase has ended",
+    ),
+    ("another workgroup", "workgroups run in no order: each element is one workgroup's, or reached by atomics"),
+    ("had not waited for", f"s_waitcnt for that counter in front of the barrier; {_OURS}"),
+    ("no wait for", f"s_waitcnt with a count that covers it, between the two; {_OURS}"),
+    ("griddepcontrol.wait", "griddepcontrol.wait in front of the first access, or in front of a barrier before it"),
+    (
+        "waited for the copy's mbarrier",
+        "try_wait, until it says yes, for the phase of that mbarrier which the copy completes: the parity is 0 for the "
+        "first phase, 1 for the next, and so on; and arrive.expect_tx in that phase, of as many bytes as come, or the "
+        "phase ends before they do",
+    ),
+    ("who waited for it", "arrive at an mbarrier, or a barrier, behind that wait, and wait for it here"),
+    ("a wgmma that nobody", "wgmma.commit_group behind it and wgmma.wait_group before others may write there"),
+    ("a bulk store that nobody", "cp.async.bulk.commit_group behind it, cp.async.bulk.wait_group.read in its thread"),
+    ("initialises", "fence.mbarrier_init and a barrier of all who use it, behind the initialisation"),
+    (
+        "with no proxy fence",
+        "fence.proxy.async behind the store: by the thread that stored, or behind a barrier with it, and before what "
+        "tells the thread of the access",
+    ),
+    ("arrivals are missing", "as many arrivals in each phase as mbarrier.init says, by threads that come there"),
+    ("expected bytes have not come", "arrive.expect_tx of exactly the bytes of the copies that name this mbarrier"),
+    ("bytes came that nobody expects", "arrive.expect_tx of exactly the bytes of the copies that name this mbarrier"),
+    ("nobody initialises", "mbarrier.init before it is used"),
+    ("was copied with", "one swizzle for the copy's tensor map and the descriptor, from the same 1024 bytes on"),
+)
+"""What a message says → what would be right, before what its kind does."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +117,9 @@ class Finding:
     @property
     def hint(self) -> str:
         """What would be right; empty where the message says it."""
-        if self.kind == "race" and "another workgroup" in self.message:
-            return "workgroups run in no order: each element is one workgroup's, or reached by atomics"
+        for said, right in SAYS:
+            if said in self.message:
+                return right
         return HINTS.get(self.kind, "")
 
 

@@ -45,14 +45,16 @@ def test_a_wrong_result_is_reported_and_nothing_is_timed(benchmark, capsys, monk
     def broken(place: Any, kernel: Any, given: dict[str, Any], subs: Any = None) -> None:
         given["o"][:] = 0  # what the log-sum-exp would have been stays NaN
 
-    monkeypatch.setattr(benchmark, "launch", broken)
+    monkeypatch.setattr("attention_checks.launch", broken)
     monkeypatch.setattr(benchmark, "measure", lambda *a: pytest.fail("timed"))
     assert benchmark.main(["--emulate", "sm_90a", "--only", "causal, d"]) == 1
     assert "WRONG: causal, d 64" in capsys.readouterr().err
 
 
 def test_outputs_start_as_nan_and_data_is_fresh(benchmark):
-    given = benchmark.poisoned({"o": np.zeros((2, 3), np.float16), "q": np.ones(2)}, ("o", "lse"))
+    import attention_checks
+
+    given = attention_checks.poisoned({"o": np.zeros((2, 3), np.float16), "q": np.ones(2)}, ("o", "lse"))
     assert np.isnan(given["o"]).all() and (given["q"] == 1).all()
 
 
@@ -141,14 +143,16 @@ def test_ways_to_try(benchmark):
 
 
 def test_gradients_are_tried_with_and_without_atomics(benchmark):
+    import attention_ways
+
     """The same bits on every run first; by atomics where dK and dV come from one kernel, in both forms."""
     for d, ways in ((64, {True, False}), (128, {True, False}), (256, {True})):
         found = benchmark.gradient_candidates("sm_90a", d, True)
         assert found[0].deterministic and {way.deterministic for way in found} == ways
         forms = {way.schedule for way in found if not way.deterministic}
-        assert forms == ({None, benchmark.ONE_TILE} if d < 256 else set())
+        assert forms == ({None, attention_ways.ONE_TILE} if d < 256 else set())
         plain = {way.schedule for way in benchmark.gradient_candidates("sm_90a", d, False)}
-        assert plain == ({None, benchmark.LANES} if d < 256 else {None})
+        assert plain == ({None, attention_ways.LANES} if d < 256 else {None})
         assert len({str(way) for way in found}) == len(found)
     assert [way.deterministic for way in benchmark.gradient_candidates("gfx942", 64, False)] == [True]
 

@@ -14,6 +14,7 @@ import numpy as np
 import products
 import pytest
 from products import BF16, F16, K, M, N, numbers
+from selected import slow
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
@@ -22,11 +23,6 @@ attention = example_files.load("attention")
 B = wd.sym.B
 SMALL = hopper.tiles(64, 64, 64, 64, 64)
 HEADS = {"b": 2, "h": 4, "m": 128, "n": 128, "d": 64, "e": 64}
-
-
-def slow(*values: Any) -> Any:
-    """A case that is not part of the default run."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def attend(

@@ -8,6 +8,7 @@ import hopper
 import ml_dtypes
 import numpy as np
 import pytest
+from selected import slow
 
 import wavedsl as wd
 
@@ -19,10 +20,6 @@ OPERATIONS: dict[str, tuple[str, Any, Any]] = {
     "min": ("min", wd.minimum, np.fmin),
     "max": ("max", wd.maximum, np.fmax),
 }
-
-
-def slow(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def codes(shape: tuple[int, int], dtype: wd.DType, seed: int) -> np.ndarray:

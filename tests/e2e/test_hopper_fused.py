@@ -13,19 +13,15 @@ import hopper
 import numpy as np
 import products
 import pytest
-from hopper import tiles
+from hopper import strategy, tiles
 from products import BF16, BK, BM, BN, F16, TF32, WM, WN, K, Kind, M, N, numbers
+from selected import slow
 
 import wavedsl as wd
 
 SMALL = tiles(64, 64, 64, 64, 64)
 WIDE = tiles(128, 64, 64, 64, 64)
 BF16_SUMS = Kind("bf16-sums", wd.bf16, wd.f32, wd.f32)
-
-
-def slow(*values: Any) -> Any:
-    """A case that is not part of the default run."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def multiply(
@@ -44,11 +40,6 @@ def multiply(
     left, right = a if a_order == "MK" else a.T, b if b_order == "NK" else b.T
     products.expect_equal(c, left.astype(np.float64) @ right.astype(np.float64).T, kind)
     return compiled
-
-
-def strategy(compiled: wd.CompiledKernel) -> Any:
-    assert compiled.kernel_ir is not None
-    return compiled.kernel_ir.notes["lowering"].strategy
 
 
 def atoms(compiled: wd.CompiledKernel) -> set[str]:

@@ -9,7 +9,7 @@ import hopper
 import numpy as np
 import products
 import pytest
-from hopper import tiles
+from hopper import strategy, tiles
 from products import BF16, BK, BM, BN, WM, WN, K, Kind, M, N, numbers
 from wavedsl.ir.rounding import convert
 
@@ -20,11 +20,6 @@ F16_OUT = Kind("f16-out-f16", wd.f16, wd.f32, wd.f16)
 P = wd.sym.P
 ALPHA, BETA = np.float32(2.0), np.float32(-3.0)
 LATE = "as results are stored in their place"
-
-
-def strategy(compiled: wd.CompiledKernel) -> Any:
-    assert compiled.kernel_ir is not None
-    return compiled.kernel_ir.notes["lowering"].strategy
 
 
 def record(compiled: wd.CompiledKernel) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from agree import TARGETS, agree
 from products import BM, M, N
+from wavedsl.ir.lower import lower_pick
 
 import wavedsl as wd
 
@@ -61,6 +62,47 @@ def test_places_made_of_extents(n: int, target: str) -> None:
     agree(kernel, [a, low, high, b], target)
     kernel.compile(a, low, high, b, target=target).emulate(a, low, high, b)
     assert (np.concatenate([low, high], 1) == a).all() and (b == a[:, -1]).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_picked_of_is_written_once(
+    target: str, oracle: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quarters of a row, and then those of its double; in between a loop picks of the row."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[Q, M, P, wd.f32]):
+        row = wd.read(a)
+        for i in range(4):
+            wd.write(wd.extract(row, {N: (P, i * 12)}), b[i, :, :])
+        double = row + row
+        for i in range(4):
+            wd.write(wd.extract(double, {N: (P, 3 * i)}), b[4 + i, :, :])
+
+        def step(i):
+            wd.write(wd.extract(row, {N: (P, i)}), b[8 + i, :, :])
+            return i + 1
+
+        wd.while_loop(lambda i: i < 3, step, [wd.Register[wd.i32](0)])
+        for i in range(2):
+            wd.write(wd.extract(double, {N: (P, i)}), b[11 + i, :, :])
+
+    a, b = numbers((6, 48), wd.f32), np.zeros((13, 6, 12), np.float32)
+    agree(kernel, [a, b], target, oracle)
+    compiled = kernel.compile(a, b, target=target)
+    compiled.emulate(a, b)
+    places = [(1, 12 * i) for i in range(4)] + [(2, 3 * i) for i in range(4)] + [(1, i) for i in range(3)]
+    for got, (times, start) in zip(b, [*places, (2, 0), (2, 1)]):
+        assert (got == times * a[:, start : start + 12]).all()
+
+    def stores() -> int:
+        made = kernel.compile(a, b, target=target).kernel_ir
+        return sum(op.name == "store.shared" for op in made.body.walk())
+
+    once = stores()
+    monkeypatch.setattr(lower_pick, "_lies_in_scratch", lambda *_: False)
+    each_time = stores()
+    assert 0 < once <= each_time // 2
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -13,8 +13,9 @@ import hopper
 import numpy as np
 import products
 import pytest
-from hopper import tiles
+from hopper import strategy, tiles
 from products import BF16, F16, K, M, N, numbers
+from selected import slow
 from wavedsl.runtime import toolchain
 
 import wavedsl as wd
@@ -22,16 +23,6 @@ import wavedsl as wd
 FP8 = wd.f8e4m3
 SMALL = tiles(64, 64, 64, 64, 64)
 (G,) = wd.symbols("G")
-
-
-def slow(*values: Any) -> Any:
-    """A case that is not part of the default run."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
-def strategy(compiled: wd.CompiledKernel) -> Any:
-    assert compiled.kernel_ir is not None
-    return compiled.kernel_ir.notes["lowering"].strategy
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -12,7 +12,9 @@ import pytest
 
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
+from wavedsl.analysis.strategy import GemmShape, choose_tiles
 from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
+from wavedsl.strategies.chosen import Choice
 from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.strategies.warpgroups import span, suits_shallow
 
@@ -200,7 +202,8 @@ def test_whole_rounds_run_as_they_are_and_the_rest_is_dealt(monkeypatch):
     """10 x 15 tiles of 128 x 64 on 108 SMs: one round, and the K steps of 42 tiles in equal runs."""
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_80")
     a, b, c = (np.zeros(s, np.float16) for s in ((128 * 10, 4096), (4096, 64 * 15), (128 * 10, 64 * 15)))
-    (launch,) = plan_gemm(a, b, c, strategy="stream_k").launches
+    tiles = choose_tiles("stream_k", GemmShape(128 * 10, 64 * 15, 4096, wd.f16))
+    (launch,) = plan_gemm(a, b, c, choice=Choice("stream_k", tiles)).launches
     compiled = launch.kernel.compile(*launch.arguments, target="sm_80")
     assert compiled.grid == (108, 1, 1) and [p.source for p in compiled.params if p.source] == ["sums", "tickets"]
     assert compiled.shapes["_sums0"] == (108 + 42 - 1, 128, 64)  # a part per step of the path, whatever M and N

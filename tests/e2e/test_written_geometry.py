@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from families import Case, both_tests, normal, whole, wide
+import pytest
+from families import Case, both_tests, normal, on_chip, whole, wide
 
 import wavedsl as wd
 
@@ -394,3 +396,14 @@ KERNELS: dict[str, Any] = {
 
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dynamic", [(), (B,)], ids=["known", "open"])
+def test_addresses_of_loads_are_left_registers(
+    dynamic: tuple[Any, ...], target: str, oracle: Callable[[str], str]
+) -> None:
+    """ptxas was told to leave room for as many workgroups as the text's registers let in, and computes the addresses of
+    the 16 places first: 28 bytes of spills with 64 registers, 52 with 96."""
+    oracle("ptxas")
+    assert not on_chip(winograd, winograd_case(1, 8, 16, 64), target, dynamic).resources.spills

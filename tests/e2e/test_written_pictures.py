@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from families import Case, both_tests, normal, whole, wide
+import pytest
+from families import Case, both_tests, normal, on_chip, whole, wide
 
 import wavedsl as wd
 
@@ -302,3 +305,11 @@ KERNELS = {
 }  # fmt: skip
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_copies_ahead_leave_registers_for_their_places(target: str, oracle: Callable[[str], str]) -> None:
+    """54 tiles that pass through 216 registers a trip ahead, and where each of them lies: 116 bytes of spills."""
+    oracle("ptxas")
+    compiled = on_chip(volumes, volumes_case(1, 2, 2, 32, 64, 64), target)
+    assert not compiled.resources.spills

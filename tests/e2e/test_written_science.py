@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from families import Case, both_tests, normal, whole, wide
+import pytest
+from families import Case, both_tests, normal, on_chip, whole, wide
 
 import wavedsl as wd
 
@@ -311,3 +313,12 @@ KERNELS = {
 }  # fmt: skip
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("d", [100, 128])
+def test_nothing_is_loaded_ahead_that_registers_lack(d: int, target: str, oracle: Callable[[str], str]) -> None:
+    """Of 64 registers, 40 held what the next trip computes with: 260 and 280 bytes of spills on sm_80."""
+    oracle("ptxas")
+    assert not on_chip(assigned, assigned_case(101, d), target).resources.spills
+    assert not assigned.compile(target=target, subs={M: 4096, D: d}).resources.spills

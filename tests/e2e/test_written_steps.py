@@ -4,10 +4,12 @@ whole numbers, what the last workgroup finishes."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
-from families import Case, both_tests, normal, whole, wide
+import pytest
+from families import Case, both_tests, normal, on_chip, whole, wide
 
 import wavedsl as wd
 
@@ -411,3 +413,27 @@ KERNELS = {
 }  # fmt: skip
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+HIDDEN = (("sm_80", 64), ("sm_90a", 96), ("sm_80", 128), ("gfx90a", 128), ("gfx942", 96))
+
+
+@pytest.mark.parametrize(("target", "h"), HIDDEN)
+def test_waves_share_the_state_of_a_recurrent_layer(target: str, h: int, oracle: Callable[[str], str]) -> None:
+    """h is a product's result and, under another name, its operand, so one wave had all columns: of 64, 96 and 128 it
+    spilled 428, 2064 and 3280 bytes on sm_80, of 96 and 128 57 and 369 registers on gfx942."""
+    if target.startswith("sm"):
+        oracle("ptxas")
+    compiled = on_chip(remembers, remembers_case(3, 20, h), target)
+    assert not compiled.resources.spills and compiled.resources.scratch_bytes == 0
+    assert compiled.block[0] > (32 if target.startswith("sm") else 64)
+    assert sum(compiled.resources.instructions.values()) < 2000
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_what_is_summed_and_multiplied_lies_in_few_lanes(target: str, oracle: Callable[[str], str]) -> None:
+    """Weights of 128 dimensions, which sums meet, lay in each lane as its multiply-adds take them: 1768 bytes stored
+    and loaded on sm_80, in 255 registers."""
+    oracle("ptxas")
+    compiled = on_chip(mixture, mixture_case(101, 128), target)
+    assert not compiled.resources.spills and compiled.resources.registers <= 240

@@ -547,3 +547,13 @@ def test_lanes_read_for_themselves_what_is_short_and_summed(target: str) -> None
     counts = compiled.resources.instructions
     assert not compiled.resources.spills
     assert counts["ds"] == 0 if target.startswith("gfx") else counts["lsu"] < 64
+
+
+def test_masked_operands_are_multiplied_as_they_are_loaded(oracle: Callable[[str], str]) -> None:
+    """Masks that all rows have in common kept every row's operand waiting: with tiles of 128 x 128 x 64, 340 bytes
+    stored and 436 loaded."""
+    oracle("ptxas")
+    tiles = [wd.WorkgroupConstraint(E, 1, 0), wd.WorkgroupConstraint(M, 128, 1), wd.WorkgroupConstraint(N, 128, 2)]
+    kernel = wd.wave([*tiles, wd.TilingConstraint(T, 64)])(ragged_gradient.function)
+    compiled = on_chip(kernel, ragged_gradient_case(200, 3, 136, 128), "sm_80")
+    assert not compiled.resources.spills and compiled.resources.registers <= 240

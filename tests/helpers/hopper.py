@@ -193,3 +193,9 @@ def static(text: str) -> Static:
     products = [one for one in made.instructions if one.kind == "product"]
     ends = sum("gsb0" in one.operands for one in products)
     return Static(made.registers, made.spills, made.codes, len(products), ends)
+
+
+def strategy(compiled: wd.CompiledKernel) -> Any:
+    """Who copies, how far ahead, in what order: what the compiler chose."""
+    assert compiled.kernel_ir is not None
+    return compiled.kernel_ir.notes["lowering"].strategy

@@ -66,6 +66,11 @@ def _pairs(case: Any) -> set[Any]:
     return set(combinations(values, 2)) or set(values)
 
 
+def slow(*values: Any) -> Any:
+    """A case of a parametrised test that is not part of the default run."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def slow_but(values: Iterable[str], *quick: str) -> list[Any]:
     """`values` as parameters, `slow` where not `quick`: one chip of a kind by default, every chip in CI."""
     values = list(values)

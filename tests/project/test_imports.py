@@ -116,6 +116,32 @@ def test_an_import_upward_is_seen():
     assert upward("from wavedsl.ir.kernel.builder import Builder\nfrom wavedsl.ir import errors", "layouts") == []
 
 
+APART = {
+    "codegen/amdgcn": ("codegen.ptx",),
+    "codegen/ptx": ("codegen.amdgcn",),
+    "runtime/emulator/amdgcn": ("codegen.ptx", "runtime.emulator.ptx"),
+    "runtime/emulator/ptx": ("codegen.amdgcn", "runtime.emulator.amdgcn"),
+    "runtime/emulator": ("runtime.launch", "runtime.dispatch", "runtime.devices", "runtime.cuda", "runtime.hip"),
+    "wavedsl/analysis": ("strategies", "tuning"),
+    "wavedsl/strategies": ("tuning",),
+    "wavedsl/tuning": ("strategies",),
+}
+"""Folder → what it has no use for: the other vendor, drivers where text is emulated, what stands on analysis."""
+
+
+@pytest.mark.parametrize("folder", APART)
+def test_what_has_nothing_to_do_with_each_other_stays_apart(folder: str):
+    parts = ("wavedsl", *(x for x in folder.split("/") if x != "wavedsl"), "x")
+    others = tuple(f"wavedsl.{name}." for name in APART[folder])
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, name in imported(path.read_text(encoding="utf-8"), ".".join(parts))
+        if f"{name}.".startswith(others)
+    ]
+    assert found == []
+
+
 def test_a_root_folder_is_never_imported_by_its_bare_name():
     bare = set(MAY_IMPORT) - {"wavedsl"}
     found = [

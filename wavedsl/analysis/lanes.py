@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from wavedsl.codegen import is_amd
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_meaning import CHEAP
 from wavedsl.runtime.emulator.amdgcn.cost import lds_clocks
@@ -63,7 +64,7 @@ class Threads:
         key = (size, store, relative.tobytes())
         found = self.lds.get(key)
         if found is None:
-            if self.target.startswith("gfx"):
+            if is_amd(self.target):
                 found = lds_clocks(relative, size, store, self.target)[1]
             else:
                 found = shared_clocks(size, lanes.astype(np.int64))

@@ -4,8 +4,9 @@ In: a kernel, the values of its hidden parameters, its grid. Out: per region a `
 uniform integers are in each of them; which branches they take.
 
 The one idea: a place has a row for each execution that differs from others in a number that matters, so ranges that
-depend on the workgroup's tile, or on a loop around, are counted exactly and all at once, in NumPy. Rows are made of
-workgroups only where the bounds of some loop depend on them, and of a loop's trips as long as there are few enough.
+depend on the workgroup's tile, or on a loop around and what it carries, are counted exactly and all at once, in NumPy.
+Rows are made of workgroups only where the bounds of some loop depend on them, and of a loop's trips as long as there
+are few enough.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Executions:
         self.grid = (*grid, 1, 1, 1)[:3]
         notes = kernel.notes.get("lowering")
         self.trips = {x.label: x.trips for x in (notes.loops if notes else ())}
-        self.axes = _axes(kernel)
+        self.carried = _carried(kernel)
+        self.axes = _axes(kernel, self.carried)
         self.groups: Array | None = None
         """Coordinates [3, groups] of the workgroups that are told apart; None where they all do the same."""
         if self.axes and prod(self.grid):
@@ -112,7 +114,15 @@ class Executions:
         inside = place.taken(numbers, most=most)
         first = np.repeat(np.cumsum(each) - each, each)
         start = lo if np.ndim(lo) == 0 else lo[numbers]
-        inside.known[op.regions[0].args[0].id] = start + (np.arange(rows) - first) * step
+        trip = np.arange(rows) - first
+        counter, *others = op.regions[0].args
+        inside.known[counter.id] = start + trip * step
+        for arg in others:
+            if arg.id in self.carried:
+                begin, more = (self.value(v, place) for v in self.carried[arg.id])
+                if begin is not None and more is not None:
+                    begin, more = (x if np.ndim(x) == 0 else x[numbers] for x in (begin, more))
+                    inside.known[arg.id] = begin + trip * more
         return inside, most, int(step)
 
     def branch(self, op: Op, place: Place) -> Iterator[tuple[Any, Place]]:
@@ -176,7 +186,23 @@ class Executions:
             return rule(op, *args)
 
 
-def _axes(kernel: Kernel) -> frozenset[int]:
+def _carried(kernel: Kernel) -> dict[int, tuple[Value, Value]]:
+    """Integer that a loop carries → (what it begins with, what each trip adds), of those to which a trip adds what no
+    trip changes: strength reduction makes these of multiples of the counter."""
+    found: dict[int, tuple[Value, Value]] = {}
+    for op in kernel.body.walk():
+        if op.name != "for":
+            continue
+        body = op.regions[0]
+        for arg, begin, end in zip(body.args[1:], op.args[3:], body.ops[-1].args):
+            counts = arg.type.kind in ("i32", "i64") and arg.type.n == 1
+            if counts and end.op is not None and end.op.name == "add" and arg in end.op.args:
+                one, other = end.op.args
+                found[arg.id] = begin, other if one is arg else one
+    return found
+
+
+def _axes(kernel: Kernel, carried: Mapping[int, tuple[Value, Value]]) -> frozenset[int]:
     """Axes of the grid on which the bounds of some loop depend."""
     found: set[int] = set()
     seen: set[int] = set()
@@ -188,7 +214,7 @@ def _axes(kernel: Kernel) -> frozenset[int]:
             continue
         seen.add(v.id)
         if v.op is None:
-            todo += owners[v.id].args[:3] if v.id in owners else ()
+            todo += owners[v.id].args[:3] if v.id in owners else carried.get(v.id, ())
         elif v.op.name == "wgid":
             found.add(v.op.attrs["axis"])
         elif v.op.name in _RULES:

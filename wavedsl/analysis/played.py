@@ -57,7 +57,7 @@ class Played:
 
 class _Wave:
     __slots__ = (
-        "at", "copies", "group", "lgkm", "lgkm_seen", "number", "products", "ready", "simd", "skipped", "vm",
+        "at", "copies", "ending", "group", "lgkm", "lgkm_seen", "number", "products", "ready", "simd", "skipped", "vm",
         "vm_copied",
     )  # fmt: skip
 
@@ -77,6 +77,9 @@ class _Wave:
         """When each group of copies without registers has arrived."""
         self.skipped = 0.0
         """Clocks of trips that were not played."""
+        self.ending = True
+        """Whether all loops around are in their last trip: whoever takes turns comes last to the tile of its last one
+        if to any, since all begin together."""
 
 
 class _Play:
@@ -108,6 +111,8 @@ class _Play:
         self.valu = target.cost("valu").cycles
         self.lds_costs: dict[int, Any] = {}
         """Bytes of an access of LDS → what the target says of it."""
+        self.near: dict[int, bool] = {}
+        """Access (`id`) → whether it `comes_from_l2`."""
 
     # --------------------------------------------------------------------------------------------------------- values
 
@@ -307,7 +312,9 @@ class _Play:
         missed = self.cache.missed([x + shift for x in lines] if shift else lines)
         done = start + clocks
         if missed:
-            near = op.name.startswith("load") and comes_from_l2(self.kernel, op)
+            near = self.near.get(id(op))
+            if near is None:
+                near = self.near[id(op)] = op.name.startswith("load") and comes_from_l2(self.kernel, op)
             transfer = missed * (self.near_clocks if near else self.line_clocks)
             self.link_free = max(start, self.link_free) + transfer
             self.busy["memory"] += transfer
@@ -331,7 +338,7 @@ class _Play:
     def branch(self, w: _Wave, op: Op, frame: Frame) -> Iterator[str]:
         taken = frame.of_wave(op.args[0], w.number)
         w.at += 2 * TURN
-        if taken is None and not self.is_last and op.attrs.get("one_of"):
+        if taken is None and op.attrs.get("one_of") and not (self.is_last and w.ending):
             taken = False
         region = op.regions[0] if taken is not False else op.regions[1] if len(op.regions) > 1 else None
         if region is None:
@@ -367,7 +374,9 @@ class _Play:
             w.products[arg.id] = max((w.products.get(r, 0.0) for r in roots), default=0.0)
         before: Frame | None = None
         marks: list[tuple[float, dict[str, float]]] = []
+        ending = w.ending
         for number, counter in enumerate(counters):
+            w.ending = ending and number + 1 == len(counters)
             inner = frame.trip(op, number, counter, before)
             yield from self.region(w, body, inner)
             yield from self.spilled(w, id(op))
@@ -382,6 +391,7 @@ class _Play:
                 if w.number == w.group == 0:  # what units did meanwhile, they did for all workgroups
                     for unit, clocks in marks[-1][1].items():
                         self.skipped[unit] = self.skipped.get(unit, 0.0) + (clocks - marks[0][1][unit]) * trips
+        w.ending = ending
         for r, arg in zip(op.results, body.args[1:]):
             w.ready[r.id], w.products[r.id] = w.ready.get(arg.id, 0.0), w.products.get(arg.id, 0.0)
 

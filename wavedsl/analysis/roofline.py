@@ -308,6 +308,7 @@ def _analyzed(
     compiled: Any, dims: Mapping[Any, Any], product: str | Product | None, strategy: str, model: Any,
     held: Collection[str],
 ) -> Roofline:  # fmt: skip
+    """The record of a compiled kernel. Raises ConstraintError where sizes or the graph are not there."""
     from wavedsl.ir.cuts.partition import cut
     from wavedsl.ir.dataflow.constraints import resolve_constraints
     from wavedsl.ir.symbols import normalise

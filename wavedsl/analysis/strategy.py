@@ -42,9 +42,6 @@ WAVE_TILE = 32
 """Rows and columns of the output that one wave takes."""
 VECTOR_BYTES = 16
 """The widest access of a lane."""
-LARGE = {"amd": ((256, 256), (256, 128), (128, 128)), "nvidia": ((128, 256), (128, 128))}
-"""Tiles whose operands shared memory feeds to the matrix units as fast as they multiply, by vendor, the best first. How
-deep their pipeline is, the compiler decides (`pipeline_stages` 0)."""
 NEAR = 0.97
 """Share of busy units that is as good as all."""
 ADDED = ((128, 128, 1.0), (128, 64, 1.15))
@@ -251,11 +248,12 @@ def added_tile(rows: int, columns: int, shape: GemmShape) -> TileChoice:
 
 
 def _large(shape: GemmShape, product: Product) -> tuple[int, int] | None:
-    """The largest tile of products that matrix units bound, if it keeps the chip's units busy."""
+    """The largest tile of products that matrix units bound, if it keeps the chip's units busy. How deep its pipeline
+    is, the compiler decides (`pipeline_stages` 0)."""
     listed = not product.matrix or shape.dtype.name in product.matrix  # empty: what the target's matrix rows say
     if shape.dtype.bits > 16 or not listed or shape.k < PERSISTENT_K:
         return None
-    for tile in LARGE["amd" if product.target.startswith("gfx") else "nvidia"]:
+    for tile in product.large:
         if shape.beta and tile[0] * tile[1] > LARGEST_WITH_C:
             continue
         count = ceil(shape.m / tile[0]) * ceil(shape.n / tile[1])

@@ -33,7 +33,7 @@ from wavedsl.analysis.strategy import (
 )
 from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
-from wavedsl.strategies.chosen import Choice, chosen, long_columns, warpgroup_strategy
+from wavedsl.strategies.chosen import Choice, chosen, long_columns, strategy_of, warpgroup_strategy
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.matrix_cuts import best_cuts, too_long
@@ -112,10 +112,9 @@ def _warpgroups(
 def _waves(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:
     """Tiles of matrix instructions of waves by their estimated clocks, where the first choice is such."""
     if isinstance(first.cut, TileChoice) and first.strategy in ("skinny", "wave_parallel", "split_k", "stream_k"):
-        for cut in best_cuts(form, sizes, chip):
-            cut = replace(cut, prefetch_distance=first.cut.prefetch_distance)
-            name = "skinny" if first.strategy == "skinny" else "wave_parallel"
-            yield Choice("split_k" if cut.split > 1 else name, cut)
+        for found in best_cuts(form, sizes, chip):
+            cut = replace(found.tiles, prefetch_distance=first.cut.prefetch_distance)
+            yield Choice(strategy_of(first.strategy, found, *sizes[:2], chip), cut)
 
 
 def _joined(first: Choice, form: Form, sizes: tuple[int, int, int], chip: Product) -> Iterator[Choice]:

@@ -78,11 +78,14 @@ def chosen(
         return Choice(name, gemv_cut(*long_columns(form, sizes), chip)), why
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     tiles = choose_tiles(name, shape, chip)
+    if strategy == "stream_k":
+        tiles = matrix_cuts.best_dealt(form, sizes, chip) or tiles
     if strategy == "auto":
         found = _fewest_clocks(name, tiles, shape, form, chip)
         if found is not None:
             name, tiles = found
-            parts = f" in {tiles.split} parts of K" if tiles.split > 1 else ""
+            parts = ", dealt to all units," if name == "stream_k" else ""
+            parts = f" in {tiles.split} parts of K" if tiles.split > 1 else parts
             why += f"; {tiles.tile_m} x {tiles.tile_n}{parts} take fewest clocks"
     if not record.is_memory_bound:  # what it takes to keep units busy, and no instruction more
         tiles = replace(tiles, prefetch_distance=0)
@@ -108,7 +111,17 @@ def _fewest_clocks(
     found = matrix_cuts.better_cut(form, (shape.m, shape.n, shape.k), now, chip, small or name == "stream_k", small)
     if found is None:
         return None
-    return ("split_k" if found.split > 1 else "skinny" if name == "skinny" else "wave_parallel"), found
+    return strategy_of(name, found, shape.m, shape.n, chip), found.tiles
+
+
+def strategy_of(recommended: str, found: matrix_cuts.Found, m: int, n: int, chip: Product) -> str:
+    """What a cut of waves' tiles is called that stands in a recommended strategy's place. (`wave_parallel` has tiles of
+    its own where these leave half of the units idle.)"""
+    if found.dealt or found.tiles.split > 1:
+        return "stream_k" if found.dealt else "split_k"
+    if recommended == "skinny":
+        return recommended
+    return "cache_persistent" if is_small(found.tiles, m, n, chip) else "wave_parallel"
 
 
 def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
@@ -136,4 +149,4 @@ def shares_of_waves(form: Form, m: int, n: int) -> tuple[int, int, int]:
     return 16 if min(m, n) <= 64 else 32, WAVES * deep * 8 // form.dtype.bits, WAVES
 
 
-__all__ = ["Choice", "chosen", "is_small", "long_columns", "shares_of_waves", "warpgroup_strategy"]
+__all__ = ["Choice", "chosen", "is_small", "long_columns", "shares_of_waves", "strategy_of", "warpgroup_strategy"]

@@ -24,6 +24,10 @@ REGISTERS = 128
 """Registers of a lane that loads and sums of a matrix-vector product may take."""
 RESIDENT = 6
 """Waves per SIMD that such a kernel leaves room for: of 80 registers, which ptxas takes for most."""
+APART = 4
+"""Columns of a workgroup of AMD's whose waves have columns of their own instead of parts of K."""
+SPARE = 1.25
+"""What they keep on their way, as a factor of what a chip needs: with less, fewer waves wait for more."""
 LOADS = (2, 4, 1)
 """Vectors of a column that a lane loads per trip where a workgroup has one column, the best first."""
 
@@ -65,19 +69,23 @@ def gemv_cuts(form: Form, m: int, n: int, k: int, chip: Product) -> list[GemvCut
         """Whether registers hold `held` loads of the next trip, `wide` of this one widened, and sums of each row."""
         return held * 4 + wide * width * words + m * sums * words <= REGISTERS
 
+    cuts: list[GemvCut] = []
+    enough = SPARE * needed_bytes(chip)
     if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
         run = min(target.wave_size * width, max(width, 1 << (k - 1).bit_length()))
         waves = min(WAVES, 1 << max(0, ceil(k / run) - 1).bit_length())
         sizes = [(c, 1) for c in (16, 8, 4, 2, 1)]
         if target.vendor == "nvidia":
             sizes = [*((1, loads) for loads in LOADS if loads == 1 or loads * run * waves <= k), *sizes[-2::-1]]
-        cuts = [
+        else:  # where the compiler deals columns to waves, those that share K as well only meet more often
+            alone = [GemvCut(APART, run * count, count) for count in (1, 2) if count < waves]
+            cuts = [x for x in alone if fits(APART + m, APART + m, APART) and x.in_flight(form, n, chip) >= enough]
+        cuts += [
             GemvCut(c, run * waves * loads, waves)
             for c, loads in sizes
             if fits(c * loads + m * loads, c * loads + m * loads, c)
         ]
     else:  # along N: some lanes side by side, the others and the waves on rows of their own
-        cuts = []
         for segment in (256, 128, 64):
             rows = target.wave_size * VECTOR_BYTES // segment
             for loads in (2, 4, 8):
@@ -85,8 +93,8 @@ def gemv_cuts(form: Form, m: int, n: int, k: int, chip: Product) -> list[GemvCut
                     continue
                 waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
                 cuts.append(GemvCut(segment // size, rows * loads * waves, waves))
-    enough = [x for x in cuts if x.groups(n) >= chip.units]
-    return enough or [_shared(min(cuts[::-1], key=lambda x: x.columns), n, k, chip)]
+    full = [x for x in cuts if x.groups(n) >= chip.units]
+    return full or [_shared(min(cuts[::-1], key=lambda x: x.columns), n, k, chip)]
 
 
 def gemv_cut(form: Form, m: int, n: int, k: int, chip: Product) -> GemvCut:

@@ -19,12 +19,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from wavedsl.analysis.strategy import PERSISTENT_K, TileChoice
-from wavedsl.ir.product import Product
-from wavedsl.strategies.caching import runs_ahead
+from wavedsl.ir.product import Pace, Product
+from wavedsl.strategies.caching import SHARED_SHARE, runs_ahead
+from wavedsl.strategies.gemv_cuts import LEAST_STEPS
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.warpgroups import Rates
 from wavedsl.targets import get_target
@@ -46,31 +48,30 @@ HOPELESS = 1.3
 """Factor of the least estimated clocks beyond which a cut is not tried."""
 GAIN = 0.9
 """Share of the clocks of what there is that another cut must be estimated to take at most."""
+TURNED_COLUMNS = 32
+"""Columns of a wave from which on B as [K, N] needs no turning: products of column pairs, or transposing reads."""
+ALONE = 0.2
+"""Share of the shorter of products and accesses to shared memory that the longer one does not hide where a unit has one
+workgroup with one slot."""
+SOFT = 6
+"""Exponent of the sum that stands for the longer of two."""
+GAIN_OF_DEALT = 0.9
+"""The same of tiles whose steps units share, relative to whole ones and parts of equal length."""
 GAIN_OF_BLOCKS = 0.8
 """The same of blocks of ragged groups: products of a few rows per group, which memory bounds, gain nothing."""
 
 
-class Pace(NamedTuple):
-    """Fitted clocks: of a load under way; share of a step's work that is added to it, since what is loaded is stored
-    behind products; of barriers per step; of what a workgroup begins and ends with; of an exchange of parts."""
-
-    load: float
-    mixed: float
-    step: float
-    ends: float
-    exchange: float
-
-
 class Unit(NamedTuple):
     """What an estimate asks of a chip: its rates; multiply-adds per clock of a unit; bytes per clock of a unit's ports
-    of shared memory and of L2; bytes of its shared memory; its SIMDs; lanes of a wave; whether copies run as far ahead
-    as a ring has slots; whether its assembler orders instructions; the share of memory's rate that kernels reach; the
-    pace of its vendor's."""
+    of shared memory and of L2; bytes of a cache line and of its shared memory; its SIMDs; lanes of a wave; whether
+    copies run as far ahead as a ring has slots; whether its assembler orders instructions; the share of memory's rate
+    that kernels reach; its pace."""
 
     rates: Rates
     products: float
     shared: float
     loads: float
+    line: int
     shared_bytes: int
     simds: int
     lanes: int
@@ -82,21 +83,19 @@ class Unit(NamedTuple):
     @staticmethod
     def of(chip: Product, form: Form) -> Unit:
         target, rates = get_target(chip.target), Rates.of(chip)
+        assert chip.pace is not None, "asked of a product that `suits` refuses"
         return Unit(
             rates, chip.matrix_rates(target)[form.multiplied.name] / 2, chip.unit_port(target, "load.shared"),
-            min(rates.unit, chip.unit_port(target, "load.global")), target.shared_bytes, target.simds,
-            target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, PACE[target.vendor],
+            min(rates.unit, chip.unit_port(target, "load.global")), target.line_bytes, target.shared_bytes,
+            target.simds, target.wave_size, runs_ahead(chip), target.assembler_schedules, chip.reached, chip.pace,
         )  # fmt: skip
-
-
-PACE = {"amd": Pace(700, 0.25, 100, 3000, 500), "nvidia": Pace(1200, 0.5, 100, 1500, 2000)}
 
 
 def suits(form: Form, chip: Product) -> bool:
     """Whether waves multiply this dtype by matrix instructions whose operands they load themselves, on a chip that has
-    no other ones."""
+    no other ones, and whose pace is known."""
     target = get_target(chip.target)
-    if form.precision or target.warpgroup is not None:
+    if form.precision or target.warpgroup is not None or chip.pace is None:
         return False
     return form.multiplied.name in chip.matrix_rates(target)
 
@@ -107,53 +106,118 @@ def too_long(form: Form, tiles: TileChoice, chip: Product) -> bool:
     return wide and suits(form, chip) and tiles.tile_k * form.dtype.bits // 8 > ROWS[0]
 
 
+class _Cuts(NamedTuple):
+    """Several cuts, one number or array for each field of `TileChoice`, and whether units share the steps of all tiles
+    (`dealt`) and waves share K (`along_k`)."""
+
+    rows: Any
+    columns: Any
+    deep: Any
+    stages: Any
+    waves_m: Any
+    waves_n: Any
+    split: Any
+    dealt: Any = False
+    along_k: Any = False
+
+    @staticmethod
+    def of(tiles: Sequence[TileChoice], split: Any, unit: Unit, form: Form, **how: Any) -> _Cuts:
+        """`split` parts of each: a row for each of `tiles`."""
+        of = np.array([(x.tile_m, x.tile_n, x.tile_k, _stages(form, x, unit), x.waves_m, x.waves_n) for x in tiles])
+        return _Cuts(*of.T[:, :, None], split, **how)
+
+
 def better_cut(
     form: Form, sizes: Sequence[int], tiles: TileChoice, chip: Product, dealt: bool = False, along_k: bool = False
-) -> TileChoice | None:  # fmt: skip
+) -> Found | None:  # fmt: skip
     """The cut of least estimated clocks; None where `tiles` take about as many, and where nothing can be estimated.
     `dealt`: of `tiles`, units would share the steps of all; `along_k`: waves would share K."""
     if not suits(form, chip):
         return None
     unit = Unit.of(chip, form)
-    found = _best(form, tuple(sizes), unit)
-    if found is None or clocks(form, sizes, found, unit) >= GAIN * clocks(form, sizes, tiles, unit, dealt, along_k):
+    found = next(iter(_best_cuts(form, tuple(sizes), unit)), None)
+    if found is None or found.clocks >= GAIN * clocks(form, sizes, tiles, unit, dealt, along_k):
         return None
     return found
 
 
-@functools.lru_cache(maxsize=4096)
-def _best(form: Form, sizes: tuple[int, ...], unit: Unit) -> TileChoice | None:
-    return min(_cuts(form, sizes, unit), key=lambda x: clocks(form, sizes, x, unit), default=None)
+class Found(NamedTuple):
+    """A cut and its estimated clocks; `dealt`: units share the steps of all tiles (stream-K)."""
+
+    clocks: float
+    tiles: TileChoice
+    dealt: bool = False
 
 
-def best_cuts(form: Form, sizes: Sequence[int], chip: Product) -> Iterator[TileChoice]:
-    """The best of each tile, the best of all first, while they are estimated to take no more than `HOPELESS` times as
-    long as that."""
+def best_cuts(form: Form, sizes: Sequence[int], chip: Product) -> tuple[Found, ...]:
+    """The best of each tile, the best of all first, as far as they are estimated to take no more than `HOPELESS` times
+    as long as that."""
+    return _best_cuts(form, tuple(sizes), Unit.of(chip, form)) if suits(form, chip) else ()
+
+
+def best_dealt(form: Form, sizes: Sequence[int], chip: Product) -> TileChoice | None:
+    """The tiles whose steps units share in fewest estimated clocks; None where nothing can be estimated."""
     if not suits(form, chip):
-        return
-    unit, seen = Unit.of(chip, form), set[tuple[int, int]]()
-    found = sorted((clocks(form, sizes, x, unit), i, x) for i, x in enumerate(_cuts(form, tuple(sizes), unit)))
-    for needed, _, cut in found:
-        if needed > HOPELESS * found[0][0]:
-            return
-        if (cut.tile_m, cut.tile_n) not in seen:
-            seen.add((cut.tile_m, cut.tile_n))
-            yield cut
+        return None
+    unit = Unit.of(chip, form)
+    every = [x for x in _tiles(form, tuple(sizes), unit) if _in_parts(form, x, unit)]
+    return min(every, key=lambda x: clocks(form, sizes, x, unit, dealt=True), default=None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> tuple[Found, ...]:
+    """All cuts are estimated at once: a row for each tile, a column for each number of parts."""
+    every = list(_tiles(form, sizes, unit))
+    if not every:
+        return ()
+    parts = np.arange(1, max(1, min(MOST_PARTS, sizes[2] // LEAST_DEPTH)) + 1)
+    needed = _clocks(form, sizes, _Cuts.of(every, parts, unit, form), unit)
+    dealt = _clocks(form, sizes, _Cuts.of(every, 1, unit, form, dealt=True), unit)[:, 0] / GAIN_OF_DEALT
+    whole = [not _in_parts(form, x, unit) for x in every]
+    needed[whole, 1:] = dealt[whole] = np.inf
+    found: dict[tuple[int, int], Found] = {}
+    for tiles, row, shared in zip(every, needed, dealt):
+        best, tile = int(np.argmin(row)), (tiles.tile_m, tiles.tile_n)
+        one = Found(float(row[best]), replace(tiles, split=int(parts[best])))
+        if shared < one.clocks:
+            one = Found(float(shared), tiles, True)
+        if tile not in found or one.clocks < found[tile].clocks:
+            found[tile] = one
+    least = sorted(found.values(), key=lambda x: x.clocks)
+    return tuple(x for x in least if x.clocks <= HOPELESS * least[0].clocks)
 
 
 def clocks(
     form: Form, sizes: Sequence[int], tiles: TileChoice, unit: Unit, dealt: bool = False, along_k: bool = False
 ) -> float:  # fmt: skip
     """Clocks that a product is estimated to take; `dealt` and `along_k` as for `better_cut`."""
+    cut = _Cuts.of([tiles], tiles.split, unit, form, dealt=dealt, along_k=along_k)
+    return float(_clocks(form, sizes, cut, unit).item())
+
+
+def _clocks(form: Form, sizes: Sequence[int], x: _Cuts, unit: Unit) -> Any:
+    """Clocks that a product is estimated to take in each of these cuts."""
     m, n, k = sizes
-    groups = ceil(m / tiles.tile_m) * ceil(n / tiles.tile_n) * tiles.split
-    total = _launch(form, tiles, unit, groups, k, _memory(form, m + n, m * n, k, unit), dealt, along_k)
-    if tiles.split == 1:
-        return total
-    rates, each = unit.rates, ceil(groups / unit.rates.units)
-    sums = tiles.tile_m * tiles.tile_n * form.sums.bits / 8 / unit.loads
-    held = tiles.split * m * n * form.sums.bits / 8
-    return total + each * sums + unit.pace.exchange + rates.added(tiles.split, sums) + rates.spilled(held)
+    groups = _ceil(m / x.rows) * _ceil(n / x.columns) * x.split
+    total = _launch(form, x, unit, groups, m + n, k, _memory(form, m + n, m * n, k, unit))
+    rates = unit.rates
+    sums = x.rows * x.columns * form.sums.bits / 8 / unit.loads
+    workers, left = _dealt(x, groups, _ceil(k / x.deep), unit)
+    parts = np.where(x.dealt, np.where(left, workers / np.maximum(left, 1) + 1, 1), x.split)
+    held = parts * np.where(x.dealt, left * x.rows * x.columns, m * n) * form.sums.bits / 8
+    each = np.where(x.dealt, 1, _ceil(groups / rates.units))
+    more = each * sums + unit.pace.exchange + rates.added(parts, sums) + rates.spilled(held)
+    return np.where(parts > 1, total + more, total)
+
+
+def _dealt(x: _Cuts, groups: Any, steps: Any, unit: Unit) -> tuple[Any, Any]:
+    """Workgroups that share the steps of all tiles, and the tiles that are left over behind whole rounds."""
+    workers = np.minimum(unit.rates.units, np.maximum(groups, groups * steps // LEAST_STEPS))
+    return workers, groups % workers
+
+
+def _ceil(x: Any) -> Any:
+    return np.ceil(x - 1e-9)
 
 
 def better_blocks(
@@ -163,15 +227,20 @@ def better_blocks(
     take about as many, and where nothing can be estimated."""
     if not suits(form, chip):
         return None
-    unit, used = Unit.of(chip, form), [x for x in groups if x]
-    memory = _memory(form, len(used) * n + sum(used), sum(used) * n, k, unit)
+    unit, used = Unit.of(chip, form), np.array([x for x in groups if x])
+    rows = len(used) * n + int(used.sum())
+    memory = _memory(form, rows, int(used.sum()) * n, k, unit)
 
-    def needed(tiles: TileChoice) -> float:
-        count = sum(ceil(x / tiles.tile_m) for x in used) * ceil(n / tiles.tile_n)
-        return _launch(form, tiles, unit, count, k, memory, False, False)
+    def needed(every: Sequence[TileChoice]) -> Any:
+        x = _Cuts.of(every, 1, unit, form)
+        count = _ceil(used / x.rows).sum(axis=1, keepdims=True) * _ceil(n / x.columns)
+        return _launch(form, x, unit, count, rows, k, memory)[:, 0]
 
-    found = min((x for x in _cuts(form, (max(used), n, k), unit) if x.split == 1), key=needed, default=tiles)
-    return found if needed(found) < GAIN_OF_BLOCKS * needed(tiles) else None
+    every = list(_tiles(form, (int(used.max()), n, k), unit))
+    if not every:
+        return None
+    found = needed(every)
+    return every[int(np.argmin(found))] if found.min() < GAIN_OF_BLOCKS * needed([tiles]).item() else None
 
 
 def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
@@ -179,37 +248,53 @@ def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
     return (rows * k * form.dtype.bits + results * form.out.bits) / 8 / unit.rates.memory / unit.reached
 
 
-def _launch(
-    form: Form, tiles: TileChoice, unit: Unit, groups: int, k: int, memory: float, dealt: bool, along_k: bool
-) -> float:  # fmt: skip
-    """Clocks of a launch of so many workgroups, but for the exchange of parts. `memory`: clocks of the least that it
-    moves."""
+def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, memory: float) -> Any:
+    """Clocks of a launch of so many workgroups, but for the exchange of parts. `rows`: of both operands; `memory`:
+    clocks of the least that it moves."""
     rates, pace = unit.rates, unit.pace
     size = form.dtype.bits / 8
-    rows, columns, deep = tiles.tile_m, tiles.tile_n, tiles.tile_k
-    waves, stages = tiles.waves_m * tiles.waves_n, _stages(form, tiles, unit)
-    each = 1 if dealt else ceil(groups / rates.units)
-    stage = (rows + columns) * deep * size
-    resident = max(1, min(each, int(unit.shared_bytes // (stages * stage)), 16 * unit.simds // waves))
-    products = rows * columns * deep / unit.products * unit.simds / min(unit.simds, waves * resident)
-    read = stage if along_k else waves * (rows / tiles.waves_m + columns / tiles.waves_n) * deep * size
-    busy = max(products, (read + stage) / unit.shared, stage / unit.loads)
-    ahead = max(1, stages - 1) if unit.ahead else 1
-    step = max(busy + pace.step / resident, (pace.load + pace.mixed * busy) / (ahead * resident))
-    steps = ceil(k / tiles.split / deep)
-    steps = ceil(groups * steps / rates.units) if dealt else each * steps
-    return max(steps * step, memory) + pace.ends * max(1.0, each / resident)
+    waves = x.waves_m * x.waves_n
+    each = np.where(x.dealt, 1, _ceil(groups / rates.units))
+    stage = (x.rows + x.columns) * x.deep * size
+    room = np.minimum(unit.shared_bytes // (x.stages * stage), 16 * unit.simds // waves)
+    resident = np.maximum(1, np.minimum(each, room))
+    products = x.rows * x.columns * x.deep / unit.products * unit.simds / np.minimum(unit.simds, waves * resident)
+    read = np.where(x.along_k, stage, waves * (x.rows / x.waves_m + x.columns / x.waves_n) * x.deep * size)
+    shared = (read + stage) / unit.shared
+    moved, turned = stage, 0.0
+    if not form.b_rows:  # a row of B's tile is its columns: a cache line comes for each
+        moved = stage + np.maximum(0, unit.line - x.columns * size) * x.deep
+        narrow = x.columns / x.waves_n < TURNED_COLUMNS
+        turned = pace.turned * x.columns * x.deep / size * narrow * (size < 4)
+    busy = np.maximum(np.maximum(products, shared), moved / unit.loads)
+    busy = busy + ALONE * np.minimum(products, shared) * (x.stages * resident == 1)
+    ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1
+    load = pace.load + pace.far * np.minimum(1.0, rows / (groups / x.split * (x.rows + x.columns)))
+    step = np.maximum(busy + pace.step / resident, (load + pace.mixed * busy) / (ahead * resident))
+    step = step + turned / resident
+    steps = _ceil(k / x.split / x.deep)
+    workers, left = _dealt(x, groups, steps, unit)
+    tiles = np.where(x.dealt, groups // workers + (left > 0), each)  # that a unit goes over
+    steps = np.where(x.dealt, groups // workers * steps + _ceil(left * steps / workers), each * steps)
+    uneven = np.where(x.dealt | (groups <= rates.units), 1.0, each * rates.units / groups)  # a unit has its share only
+    return _soft(steps * step, memory * uneven) + pace.ends * np.maximum(1.0, tiles / resident)
+
+
+def _soft(x: Any, y: Any) -> Any:
+    """The longer of two that run beside each other, and a little more where they are as long: neither hides all of the
+    other."""
+    return (x**SOFT + y**SOFT) ** (1 / SOFT)
 
 
 def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
     """Slots of the ring, as the plan and the compiler have them."""
-    if tiles.pipeline_stages or not unit.ahead:
-        return tiles.pipeline_stages or 2
     stage = (tiles.tile_m + tiles.tile_n) * tiles.tile_k * form.dtype.bits // 8
-    return max(2, min(4, unit.shared_bytes // stage))
+    if tiles.pipeline_stages:
+        return max(1, min(tiles.pipeline_stages, int(unit.shared_bytes * SHARED_SHARE) // stage))
+    return max(2, min(4, unit.shared_bytes // stage)) if unit.ahead else 2
 
 
-def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
+def _tiles(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
     m, n, k = sizes
     for rows in SIDES:
         for columns in SIDES:
@@ -217,20 +302,19 @@ def _cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice
                 continue
             for count in (4, 8) if rows * columns >= WIDE_AREA else (4,):
                 waves = _waves(rows, columns, count)
-                sums = rows * columns / (unit.lanes * count)
-                if sums > (MOST_SUMS if form.sums.bits == 32 else MOST_DOUBLES):
+                if rows * columns / (unit.lanes * count) > (MOST_SUMS if form.sums.bits == 32 else MOST_DOUBLES):
                     continue
                 for row in ROWS[: 1 if unit.assembler and rows + columns > MOST_SIDES else None]:
                     deep = row * 8 // form.dtype.bits
-                    if waves is None or 2 * (rows + columns) * row > unit.shared_bytes or deep > 2 * k:
-                        continue
-                    stages = 0 if unit.ahead else 2
-                    tiles = TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
-                    yield tiles
-                    if unit.assembler and 2 * sums > MOST_SUMS:
-                        continue  # parts of sums are loaded beside them, and ptxas spills
-                    for parts in range(2, min(MOST_PARTS, k // LEAST_DEPTH) + 1):
-                        yield replace(tiles, split=parts)
+                    if waves is not None and 2 * (rows + columns) * row <= unit.shared_bytes and deep <= 2 * k:
+                        stages = 0 if unit.ahead else 2
+                        yield TileChoice(rows, columns, deep, stages, *waves, 16 * 8 // form.dtype.bits, 0)
+
+
+def _in_parts(form: Form, tiles: TileChoice, unit: Unit) -> bool:
+    """Whether K may be cut: parts of sums are loaded beside them, and where ptxas orders that it spills many."""
+    sums = tiles.tile_m * tiles.tile_n / (unit.lanes * tiles.waves_m * tiles.waves_n)
+    return not unit.assembler or 2 * sums <= MOST_SUMS
 
 
 def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:
@@ -245,4 +329,4 @@ def _waves(rows: int, columns: int, count: int) -> tuple[int, int] | None:
     return along[0], along[1]
 
 
-__all__ = ["Unit", "best_cuts", "better_blocks", "better_cut", "clocks", "suits", "too_long"]
+__all__ = ["Found", "Unit", "best_cuts", "best_dealt", "better_blocks", "better_cut", "clocks", "suits", "too_long"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from wavedsl.ir.inference.mma_tiles import SPARE, warpgroup_registers
 from wavedsl.ir.product import Product
@@ -132,7 +132,7 @@ def suits_shallow(form: Form, sizes: Sequence[int], chip: Product) -> bool:
 
 class Rates(NamedTuple):
     """What an estimate asks of a product: units, bytes per clock of L2 for one of them and of memory for all, clocks of
-    memory's latency and between two launches, bytes of L2."""
+    memory's latency and between two launches, bytes of L2, and of the largest cache in front of memory."""
 
     units: int
     unit: float
@@ -140,22 +140,23 @@ class Rates(NamedTuple):
     latency: float
     between: float
     l2_bytes: float
+    cache_bytes: float
 
     @staticmethod
     def of(chip: Product) -> Rates:
         return Rates(
             chip.units, (chip.l2_rate or L2_RATE) / chip.units, chip.hbm / chip.clock, chip.latency * chip.clock,
-            BETWEEN * chip.clock, chip.l2_bytes,
+            BETWEEN * chip.clock, chip.l2_bytes, max(chip.l2_bytes, chip.memory_cache),
         )  # fmt: skip
 
-    def added(self, parts: int, sums: float) -> float:
+    def added(self, parts: Any, sums: Any) -> Any:
         """Clocks in which the last workgroup of a tile adds `parts`, whose sums take `sums` clocks to come from L2; of
         two parts the other one."""
-        return (parts if parts > 2 else 1) * (sums + NEAR * self.latency)
+        return (parts - (parts == 2)) * (sums + NEAR * self.latency)
 
-    def spilled(self, held: float) -> float:
-        """Clocks in which sums of so many bytes go to memory and back, where L2 does not keep them."""
-        return 2 * held / self.memory if held > KEPT_SUMS * self.l2_bytes else 0.0
+    def spilled(self, held: Any) -> Any:
+        """Clocks in which sums of so many bytes go to memory and back, where no cache keeps them."""
+        return 2 * held / self.memory * (held > KEPT_SUMS * self.cache_bytes)
 
 
 def best_cut(form: Form, sizes: Sequence[int], chip: Product, launches: int = 1) -> Cut:

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
+from wavedsl.codegen import is_amd
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.tuning.candidates import Candidate
 from wavedsl.tuning.work import Task
@@ -136,7 +137,7 @@ def _load_compiler(target: str) -> None:
     import wavedsl.ir.pipeline
     import wavedsl.runtime.launch
 
-    if target.startswith("gfx"):
+    if is_amd(target):
         import wavedsl.codegen.amdgcn.emit
         import wavedsl.runtime.emulator.amdgcn.emulator
     else:

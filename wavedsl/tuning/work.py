@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from wavedsl.codegen import is_amd
 from wavedsl.collector import PAUSED
 from wavedsl.ir.errors import EmulationError, WaveError
 from wavedsl.ir.product import Product
@@ -87,7 +88,7 @@ def compiled_and_predicted(task: Task) -> tuple[Any, dict[str, Any]]:
         "issue_seconds": record.seconds_by["issue"],
         "bound": record.bound,
         "shared_bytes": compiled.shared_bytes,
-        "occupancy": compiled.resources.occupancy if task.target.startswith("gfx") else None,
+        "occupancy": compiled.resources.occupancy if is_amd(task.target) else None,
         "text": hashlib.sha256(compiled.asm.encode()).hexdigest()[:16],
         "compile_seconds": time.perf_counter() - started,
         "compile_cpu_seconds": time.process_time() - cpu,

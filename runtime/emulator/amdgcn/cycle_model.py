@@ -90,6 +90,7 @@ def _bits(value: Any) -> int:
 
 
 def _op(line: Line, index: int, chip: ChipModel, target: str) -> _Op:
+    """An instruction of the text as the model replays it."""
     inst = line.inst
     assert inst is not None
     op = _Op()
@@ -113,6 +114,7 @@ def _op(line: Line, index: int, chip: ChipModel, target: str) -> _Op:
 
 
 def _kind(op: _Op, inst: Inst, line: Line, chip: ChipModel, target: str) -> None:
+    """What an instruction does to the clock, by its row's special meaning or unit."""
     special, unit = inst.special, inst.unit
     if special == "waitcnt":
         values = line.modifiers

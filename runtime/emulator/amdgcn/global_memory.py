@@ -232,7 +232,7 @@ class WatchedMemory:
                 self.waves.write_back(self.rows(st))
                 return
             busy = {f.index for f in st.vm}
-            self.shadow.acquire(self.rows(st), busy.__contains__)
+            self.shadow.acquire(self.rows(st), under_way=busy.__contains__)
 
         return step
 

@@ -49,6 +49,8 @@ class LdsShadow:
         self.coming = np.zeros(n, bool)
         """LDS granules that a direct copy will still write."""
         self.unreturned = np.zeros(n, bool)
+        self.carried: dict[tuple[int, int], str] = {}
+        """By epoch and instruction the counter of accesses that were under way when their wave came to it."""
 
     def granules(self, position: np.ndarray, size: int) -> np.ndarray:
         """Shadow cells of an access, [wave, lane, cell]."""
@@ -105,11 +107,16 @@ class LdsShadow:
         at = _first_of(conflict, cells)
         line = self._line(other, at)
         offset = at * self.granule % max(1, self.engine.env.stride)
+        which = int(other[at])
+        counter = self.carried.get((which >> EPOCH, which & (1 << WAVE) - 1))
+        between = "with no barrier between"
+        if counter is not None:
+            between = f"and had not waited for ({counter}) when it came to the barrier between"
         self.engine.find(
             "race",
             index,
             f"{what} LDS byte {offset}, which another wave {_TOUCHES[what]} by `{line.text}` "
-            f"(line {line.number}) with no barrier between",
+            f"(line {line.number}) {between}",
             st,
             self.lane_mask(st, active, lanes),
         )
@@ -242,8 +249,10 @@ class LdsShadow:
         """(RACE) What is under way when a wave passes a barrier also happens after it."""
         if not self.races:
             return
-        for f in (*st.vm, *st.lgkm):
+        for counter, f in (*(("vmcnt", f) for f in st.vm), *(("lgkmcnt", f) for f in st.lgkm)):
             for part in f.places():
+                for epoch in np.unique(st.epoch).tolist():
+                    self.carried[epoch + 1, f.index] = counter
                 cells, own = self._cells(st, f.index, part.position, part.size, part.active)
                 _join(self.reader if f.role == "read" else self.writer, cells, own + (1 << EPOCH))
 

@@ -320,7 +320,7 @@ class BulkCopies:
         if m.checks:
             granules = m.shadow.granules(np.zeros(1, np.int64), address.reshape(-1), 16).reshape(len(op), -1)
             granules = granules + (cta * m.shadow.per_cta)[:, None]
-            m.defects(inst, m.shadow.write_by(granules, m.global_warp[lanes[op]], pc), lanes[op])
+            m.defects(inst, m.shadow.write_by(granules, lanes[op], pc, span), lanes[op])
         now = self.chunks()
         codes = np.zeros(len(lanes), np.int64) if m.globals is not None else None
         if m.checks:
@@ -382,7 +382,7 @@ class BulkCopies:
         m.shared[start : start + size] = words.view(np.uint8)[:size]
         if m.checks:
             g = m.shadow.granules(cta, np.array([offset]), size)
-            m.defects(inst, m.shadow.write_by(g, m.global_warp[lanes], pc), lanes)
+            m.defects(inst, m.shadow.write_by(g, lanes, pc), lanes)
             m.shadow.arrived(g[0], phase.column, phase.base + phase.completed + 1)
         if m.trace is not None:
             m.trace.signal(pc, lanes, "copy", phase.key, size, 0)
@@ -416,7 +416,7 @@ class BulkCopies:
             warps = m.global_warp[lanes]
             column = m.shadow.stores + warps % m.shadow.warps
             tick = ticks if ticks is not None else np.zeros(len(lanes), np.int32)
-            m.defects(inst, m.shadow.read_by(g, warps[:, None], column, tick, pc), lanes)
+            m.defects(inst, m.shadow.read_by(g, warps[:, None], column, tick, pc, lanes & 31), lanes)
         return (cta[:, None] * m.shared_stride + address) >> 4
 
     def _store(self, inst: Inst, row: isa.Inst, pc: int, args: dict[str, Any]) -> Step:
@@ -498,6 +498,8 @@ class BulkCopies:
 
         def run(mask: Mask) -> None:
             self.barriers.progress(mask)
+            if m.globals is not None:
+                m.globals.begins(inst, self._lanes(mask))
             (tiles if tensor is not None else runs)(self._lanes(mask))
 
         return run
@@ -577,7 +579,8 @@ class BulkCopies:
         for w in sorted({int(m.global_warp[s.thread]) for s in stores}):
             open_ = [s.tick for s in left if m.global_warp[s.thread] == w]
             tick = min(open_) - 1 if open_ else int(self.tick[w])
-            m.shadow.waited(np.array([w]), np.array([column + w % m.shadow.warps]), np.array([tick]))
+            lanes = sum(1 << lane for lane in {s.thread & 31 for s in stores if m.global_warp[s.thread] == w})
+            m.shadow.waited(np.array([w]), np.array([column + w % m.shadow.warps]), np.array([tick]), [lanes])
 
     def ends(self, mask: Mask) -> None:
         """Threads end: their stores must have read what they read, for the CTA's shared memory goes away."""

@@ -129,14 +129,16 @@ def _fence(m: Machine, row: isa.Inst) -> Step:
     """Fences that the shadow knows: between proxies, and of initialised mbarriers."""
     if "initialised" in row.effects:
         return lambda mask: m.shadow.fence_inits(_warps(m, mask))
+    if "grid" in row.effects:
+        return lambda mask: m.shadow.grids_end(m.every if mask is None else m.lanes(mask))
     if "proxy" in row.effects and row.mods.get("kind") != "alias":
         space = row.mods.get("space")
 
         def between_proxies(mask: Mask) -> None:
-            warps = _warps(m, mask)
+            threads = m.every if mask is None else m.lanes(mask)
             if m.globals is not None and space in (None, "global"):
-                m.globals.fence_proxies(warps)
-            m.shadow.fence(warps, space)
+                m.globals.fence_proxies(threads)
+            m.shadow.fence(threads, space)
 
         return between_proxies
     if m.globals is not None and "scope" in row.mods and "mbarrier" not in row.effects:

@@ -1,11 +1,12 @@
 """What strong accesses hand on between the warps of one CTA or cluster, beside barriers.
 
 In: fences, and strong or atomic accesses of shared or global memory in the order in which they are carried out. Out:
-the clocks of `SharedShadow.know`. A lane that has fenced, or knows of another's fence, hands on what had been done
-before the fence by whatever strong write comes next (a releasing one fences by itself); a warp whose strong read finds
-it knows it once it fences (an acquiring one does at once), all of its lanes do. Both accesses and both fences have to
-be of a scope that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. A warp that
-acquires what it has released itself, as lanes do that take a lock in turn, is taken to have told all of its lanes.
+the clocks of `Clocks.know`. A lane that has fenced, or knows of another's fence, hands on what had been done
+before the fence by whatever strong write comes next (a releasing one fences by itself); a lane whose strong read finds
+it knows it once it fences (an acquiring one does at once), other lanes do once they meet it. Both accesses and both
+fences have to be of a scope that has the other warp in it: `.cta` ones hand on nothing to other CTAs of a cluster. A
+warp that acquires what it has released itself, as lanes do that take a lock in turn, is taken to have told all of its
+lanes what they have done themselves.
 Between clusters see global_shadow.py.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.global_page import SEVERAL
+from wavedsl.runtime.emulator.ptx.lane_knowledge import by_warp, lanes_of
 from wavedsl.runtime.emulator.ptx.shadow import SharedShadow
 
 Array = Any
@@ -30,7 +32,7 @@ FENCES = 256
 @dataclass(frozen=True, eq=False)
 class Fence:
     """By a warp (its column) at its clock: how far it reaches, what the warp knew, the lanes that fenced (a bit for
-    each), and the clock up to which they knew of each other.
+    each), the clock up to which they knew of each other, and what each knew alone (None: nothing).
     """
 
     column: int
@@ -39,13 +41,14 @@ class Fence:
     clocks: Array
     lanes: int
     met: int
+    alone: Array | None
 
 
 class Fences:
-    """The releasing fences of each domain. `live` [threads]: who has not ended."""
+    """The releasing fences of each domain."""
 
-    def __init__(self, shadow: SharedShadow, live: Array):
-        self.shadow, self.live = shadow, live
+    def __init__(self, shadow: SharedShadow):
+        self.shadow = shadow
         self.made: dict[int, list[Fence]] = {}
         self.any = [False] * (CHIP + 1)
 
@@ -57,7 +60,9 @@ class Fences:
             column = int(shadow.own[row])
             fences = self.made.setdefault(row // shadow.warps, [])
             clock, known = int(shadow.know[row, column]), shadow.know[row].copy()
-            fences.append(Fence(column, clock, reach, known, bits, int(shadow.met[row])))
+            table = shadow.heard.tables.get(row)
+            alone = None if table is None else table.copy()
+            fences.append(Fence(column, clock, reach, known, bits, int(shadow.met[row]), alone))
             del fences[:-FENCES]
         for r in range(reach + 1):
             self.any[r] = True
@@ -68,7 +73,10 @@ class Fences:
         None.
         """
         shadow = self.shadow
-        own, know = int(shadow.own[row]), shadow.know[row]
+        own, know, told = int(shadow.own[row]), shadow.know[row], shadow.heard.told(row, lanes)
+        if told is not None:
+            know = know.copy()
+            np.maximum(know[: len(told)], told, out=know[: len(told)])
         out: Array = None
         for fence in self.made.get(row // shadow.warps, ()):
             if fence.reach < reach:
@@ -76,17 +84,17 @@ class Fences:
             if fence.column == own:
                 clocks = self._by_lanes(fence, row, lanes)
             else:
-                clocks = fence.clocks if know[fence.column] >= fence.clock or self._told(fence, row) else None
+                clocks = _fenced(fence) if know[fence.column] >= fence.clock or self._told(fence, know) else None
             if clocks is None:
                 continue
             out = _joined(out, clocks)
         return out
 
-    def _told(self, fence: Fence, row: int) -> bool:
-        """Whether a warp knows of a fence by a lane that has arrived at an mbarrier alone."""
+    def _told(self, fence: Fence, know: Array) -> bool:
+        """Whether who knows these clocks knows of a fence by a lane that has arrived at an mbarrier alone."""
         columns = self.shadow.lane_columns
         return bool(columns) and any(
-            fence.lanes >> lane & 1 and self.shadow.know[row, column] >= fence.clock
+            fence.lanes >> lane & 1 and know[column] >= fence.clock
             for (warp, lane), column in columns.items()
             if warp == fence.column and lane < 32
         )
@@ -104,24 +112,24 @@ class Fences:
         lanes &= fence.lanes
         if not lanes:
             return None
-        alive = self.live[32 * row : 32 * row + 32]
+        alive = shadow.heard.living()[32 * row : 32 * row + 32]
         if not any(alive[lane] and not lanes >> lane & 1 for lane in range(32)):
-            return fence.clocks
-        each = [lane for lane in range(32) if lanes >> lane & 1]
+            return _fenced(fence)
+        each = lanes_of(lanes)
         columns = [shadow.lane_column(fence.column, lane) for lane in (*each, *([SEVERAL] if len(each) > 1 else []))]
         clocks = np.zeros(shadow.columns, np.int32)
         clocks[: len(fence.clocks)] = fence.clocks
         clocks[fence.column] = fence.met
         clocks[columns] = fence.clock
-        return clocks
+        return _joined(clocks, _fenced(fence, lanes)) if fence.alone is not None else clocks
 
 
-def by_warp(threads: Array) -> tuple[Array, list[int]]:
-    """The global warps of threads, and of each the lanes, a bit for each."""
-    rows, at = np.unique(threads >> 5, return_inverse=True)
-    bits = np.zeros(len(rows), np.int64)
-    np.bitwise_or.at(bits, at.reshape(-1), np.int64(1) << (threads & 31))
-    return rows, bits.tolist()
+def _fenced(fence: Fence, lanes: int = 0) -> Array:
+    """What the lanes of a fence knew; `lanes`: only what some of them knew alone."""
+    if fence.alone is None:
+        return fence.clocks
+    alone = fence.alone[lanes_of(lanes or fence.lanes)].max(axis=0)
+    return alone if lanes else _joined(fence.clocks, alone)
 
 
 def lanes_by(keys: list[tuple[int, int]], threads: Array) -> dict[tuple[int, int], int]:
@@ -139,8 +147,8 @@ class Flags:
         self.shadow, self.fences = shadow, fences
         self.mail: dict[tuple[int, int, int], Array] = {}
         """By reach, CTA or cluster, and place: what has been handed on there."""
-        self.seen: dict[tuple[int, int], Array] = {}
-        """By global warp and reach: what it has found and not acquired."""
+        self.seen: dict[tuple[int, int], dict[int, Array]] = {}
+        """By global warp and reach: what lanes, a bit for each, have found and not acquired."""
 
     def access(
         self, places: Array, threads: Array, reach: int, *, reads: bool, writes: bool, acquires: bool
@@ -163,25 +171,30 @@ class Flags:
                     if clocks is not None:
                         self.mail[key] = _joined(self.mail.get(key), clocks)
                 elif key in self.mail:
+                    by = lanes[place, row]
                     if acquires:
-                        self._know(row, self.mail[key])
+                        self._know(row, by, self.mail[key])
                     else:
-                        self.seen[row, near] = _joined(self.seen.get((row, near)), self.mail[key])
+                        found = self.seen.setdefault((row, near), {})
+                        found[by] = _joined(found.get(by), self.mail[key])
 
-    def acquire(self, rows: Array, reach: int) -> None:
-        """Global warps fence: what they have found they know."""
+    def acquire(self, threads: Array, reach: int) -> None:
+        """Threads fence: what they have found themselves they know."""
         if not self.seen:
             return
-        for row in rows.tolist():
+        rows, lanes = by_warp(threads)
+        for row, bits in zip(rows.tolist(), lanes):
             for near in range(min(reach, CLUSTER) + 1):
-                clocks = self.seen.pop((row, near), None)
-                if clocks is not None:
-                    self._know(row, clocks)
+                found = self.seen.get((row, near), {})
+                for by, clocks in list(found.items()):
+                    if by & bits:
+                        self._know(row, by & bits, clocks)
+                    if not by & ~bits:
+                        del found[by]
 
-    def _know(self, row: int, clocks: Array) -> None:
-        mine = self.shadow.know[row, : len(clocks)]
-        np.maximum(mine, clocks, out=mine)
-        # Of its own warp it is another lane's release that it has found.
+    def _know(self, row: int, by: int, clocks: Array) -> None:
+        self.shadow.learn(32 * row + np.array(lanes_of(by)), clocks)
+        # Of its own warp it is another lane's release that a lane has found.
         own = int(self.shadow.own[row])
         lanes = [column for (warp, _), column in self.shadow.lane_columns.items() if warp == own]
         self.shadow.lanes_know(row, max(int(clocks[c]) for c in (own, *lanes) if c < len(clocks)))

@@ -25,6 +25,7 @@ from wavedsl.codegen.ptx import isa
 from wavedsl.runtime.emulator.global_page import ANY, COLUMN, DOMAIN, DOMAINS, LANES, MANY, TIME
 from wavedsl.runtime.emulator.global_shadow import Clash, GlobalShadow
 from wavedsl.runtime.emulator.ptx.flags import CHIP, REACH, Fences, Flags
+from wavedsl.runtime.emulator.ptx.lane_knowledge import by_warp
 from wavedsl.runtime.emulator.ptx.machine import Array, Machine, Mask
 from wavedsl.runtime.emulator.ptx.module import Inst
 
@@ -46,7 +47,7 @@ class Warps:
         first = m.order[np.minimum(cta, len(m.order) - 1)].astype(np.int64)
         domain = np.repeat((first + 1) << DOMAIN, m.warps)
         self.base = domain | m.shadow.own.astype(np.int64) << COLUMN
-        self.fences = Fences(m.shadow, m.live)
+        self.fences = Fences(m.shadow)
         numbers = first[:: m.cluster] + 1
         self.place = np.full(len(m.order) + 2, -1, np.int64)
         """Of each domain the number of its cluster in the batch, -1 for those of others."""
@@ -58,6 +59,8 @@ class Warps:
 
     def codes(self, rows: Array) -> Array:
         shadow = self.m.shadow
+        if len(rows) > len(shadow.rows):
+            return self.table().take(rows)
         clocks = shadow.know.reshape(-1).take(rows * shadow.columns + shadow.own.take(rows))
         return self.base.take(rows) | clocks.astype(np.int64) << LANES
 
@@ -71,6 +74,9 @@ class Warps:
         shadow = self.m.shadow
         clocks, column, lanes = (theirs & TIME) >> LANES, theirs >> COLUMN & MANY, theirs & ANY
         out = shadow.told(rows, column, clocks, lanes)
+        if shadow.heard.tables:
+            heard = shadow.heard_of(rows, codes & ANY, column, clocks, lanes)
+            out = heard if out is None else out | heard
         if shadow.parts:
             out = np.zeros(len(theirs), np.bool_) if out is None else out
             mine = ~out & (column == shadow.own.take(rows))
@@ -108,11 +114,11 @@ class Warps:
 class WatchedMemory:
     """Findings about global memory of one launch."""
 
-    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool, copies: Array):
+    def __init__(self, m: Machine, granule: int, swaps: bool, synchronises: bool, copies: Array, dependent: bool):
         """`synchronises`: whether CTAs may learn anything of each other, since somebody looks at what others change.
-        `copies` [instructions]: which write as bulk copies do.
+        `copies` [instructions]: which write as bulk copies do. `dependent`: whether the text waits for grids in front.
         """
-        self.m, self.synchronises, self.copies = m, synchronises, copies
+        self.m, self.synchronises, self.copies, self.dependent = m, synchronises, copies, dependent
         self.warps = Warps(m)
         self.shadow = GlobalShadow(m.memory, self.warps, granule, swaps)
 
@@ -125,6 +131,7 @@ class WatchedMemory:
     ) -> None:
         """Loads of threads (None: all of them); `cache`: one that serves them and sees no writes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        self.begins(inst, self._every(lanes))
         if strong:
             self.strong(inst, pc, address, self._every(lanes), True, False)
         near = strong and scope_of(inst) < CHIP
@@ -137,8 +144,21 @@ class WatchedMemory:
         """Numbers of threads (None: all of them)."""
         return self.m.every if lanes is None else lanes
 
+    def begins(self, inst: Inst, threads: Array) -> None:
+        """Threads touch memory, in a text that waits for the grids in front of its own: until then those may use it."""
+        if not self.dependent or not len(threads):
+            return
+        early = self.m.shadow.before_grids_end(threads)
+        if early.any():
+            text = (
+                "touches global memory that a grid in front may still write or read: this thread has neither executed "
+                "griddepcontrol.wait nor met one that has"
+            )
+            self.m.tell("race", inst, text, int(threads[int(np.argmax(early))]))
+
     def copy_begins(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Threads (None: all of them) issue copies to shared memory, which read until they are waited for."""
+        self.begins(inst, self._every(lanes))
         if not self.shadow.dirty:
             return
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
@@ -155,6 +175,7 @@ class WatchedMemory:
     def write(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array, words: Array, strong: bool) -> None:
         """Stores of threads, before memory changes."""
         rows = self.m.global_warp if lanes is None else self.m.global_warp[lanes]
+        self.begins(inst, self._every(lanes))
         if strong:
             self.strong(inst, pc, address, self._every(lanes), False, True)
         near = strong and scope_of(inst) < CHIP
@@ -166,6 +187,7 @@ class WatchedMemory:
     def atomic(self, inst: Inst, pc: int, address: Array, width: int, lanes: Array) -> None:
         """Atomics of threads in the order in which they take turns, before memory changes."""
         rows = self.m.global_warp[lanes]
+        self.begins(inst, lanes)
         self.strong(inst, pc, address, lanes, True, True)
         near = scope_of(inst) < CHIP
         self._tell(inst, self.shadow.write(address, width, rows, pc, atomic=True, near=near, lanes=lanes), lanes)
@@ -197,23 +219,24 @@ class WatchedMemory:
         m = self.m
 
         def step(mask: Mask) -> None:
-            rows = np.arange(m.NW) if mask is None else np.flatnonzero(mask.reshape(m.NW, 32).any(axis=1))
+            threads = m.every if mask is None else m.lanes(mask)
             if sem != "release":
-                self.flags.acquire(rows, reach)
+                self.flags.acquire(threads, reach)
                 if reach == CHIP:
-                    self.shadow.acquire(rows)
+                    self.shadow.acquire(*by_warp(threads))
             if sem != "acquire":
-                self.warps.fences.add(m.every if mask is None else m.lanes(mask), reach)
+                self.warps.fences.add(threads, reach)
 
         return step
 
     def bulk_read(self, inst: Inst, pc: int, address: Array, width: int, threads: Array, codes: Array) -> None:
         """Bulk loads that threads issue; `codes`: of the phases that they complete, 0 where they leave no trace."""
         rows = self.m.global_warp[threads]
+        self.begins(inst, threads)
         clash = self.shadow.read(address, width, rows, pc, by=codes, lanes=threads)
         self._tell(inst, clash, threads)
         if clash is None:
-            self._tell(inst, self._unfenced(address, width, rows, "reads"), threads, "proxy-fence")
+            self._tell(inst, self._unfenced(address, width, threads, "reads"), threads, "proxy-fence")
 
     def bulk_write(
         self, inst: Inst, pc: int, address: Array, width: int, threads: Array, ticks: Array, words: Array | None,
@@ -224,36 +247,39 @@ class WatchedMemory:
         shadow = self.m.shadow
         codes = self.warps.base[rows] >> DOMAIN << DOMAIN | (shadow.written + shadow.own[rows]) << COLUMN
         codes |= ticks.astype(np.int64) << LANES | ANY
-        open_ = self._unfenced(address, width, rows, "overwrites")
+        open_ = self._unfenced(address, width, threads, "overwrites")
         clash = self.shadow.write(address, width, rows, pc, words=words, atomic=atomic, by=codes, lanes=threads)
         self._tell(inst, clash, threads)
         if clash is None:
             self._tell(inst, open_, threads, "proxy-fence")
 
-    def fence_proxies(self, rows: Array) -> None:
-        """Rows execute a proxy fence for global memory; the clocks of their own domain are the other shadow's."""
+    def fence_proxies(self, threads: Array) -> None:
+        """Threads execute a proxy fence for global memory; the clocks of their own domain are the other shadow's."""
         if self.synchronises:
-            self.shadow.fence_proxies(rows)
+            self.shadow.fence_proxies(*by_warp(threads))
 
-    def _unfenced(self, address: Array, width: int, rows: Array, verb: str) -> Clash | None:
-        """A bulk copy of what an ordinary store of this launch wrote, no proxy fence between them."""
+    def _unfenced(self, address: Array, width: int, threads: Array, verb: str) -> Clash | None:
+        """A bulk copy by threads of what an ordinary store of this launch wrote, no proxy fence between them."""
         shadow = self.m.shadow
         for page, lanes in self.shadow.parts(address, width):
             if page.write_code is None:
                 continue
-            at, row = (address, rows) if lanes is None else (address[lanes], rows[lanes])
+            at, thread = (address, threads) if lanes is None else (address[lanes], threads[lanes])
+            row = thread >> 5
             cells = page.cells(at, width)
             writer = page.write_code.take(cells)
             stored = (writer != 0) & (writer >> COLUMN & MANY != MANY) & ~self.copies.take(page.write_inst.take(cells))
             if not stored.any():
                 continue
-            codes = self.warps.codes(row)
+            codes = self.warps.codes(row) | thread & 31
             i, j = np.nonzero(stored)
             theirs = writer[i, j]
             column, time = theirs >> COLUMN & MANY, theirs & TIME
             here = theirs >> DOMAIN == codes[i] >> DOMAIN
             first = shadow.fenced_global
             fine = here & (self.warps.known(row[i], first + np.where(here, column, 0)) >= time)
+            for k in np.flatnonzero(here & ~fine).tolist():
+                fine[k] = self._fenced_by_lanes(int(thread[i[k]]), int(column[k]), int(time[k]))
             for k in np.flatnonzero(~here).tolist():
                 fine[k] = self.shadow.fenced_proxies(int(theirs[k]), int(row[i[k]]), int(codes[i[k]]), first)
             stored[i[fine], j[fine]] = False
@@ -265,6 +291,13 @@ class WatchedMemory:
             if found is not None:
                 return found
         return None
+
+    def _fenced_by_lanes(self, thread: int, column: int, time: int) -> bool:
+        """Whether single lanes have fenced what a warp of the domain, `column`, wrote at a time."""
+        shadow = self.m.shadow
+        alone = int(shadow.lane_table[2 * shadow.warps + column, time & ANY])
+        columns = [shadow.fenced_global + column, *([alone] if alone else [])]
+        return int(shadow.known_by(thread)[columns].max()) >= time >> LANES
 
     def phase_code(self, row: int, column: int, clock: int) -> int:
         """The code of an mbarrier's phase in a row's domain."""
@@ -294,4 +327,5 @@ def watched(m: Machine, insts: list[Inst], rows: list[isa.Inst | None], granule:
     words = [set(inst.name.split(".")) for inst in insts]
     looks = any("atom" in w or ("ld" in w and w & {"volatile", "relaxed", "acquire"}) for w in words)
     copies = np.array([row is not None and bool(row.effects & {"bulk"}) for row in rows], np.bool_)
-    return WatchedMemory(m, granule, any("cas" in w for w in words), looks, copies)
+    dependent = any(row is not None and "grid" in row.effects for row in rows)
+    return WatchedMemory(m, granule, any("cas" in w for w in words), looks, copies, dependent)

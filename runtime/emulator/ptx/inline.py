@@ -107,6 +107,7 @@ def _rename(a: Any, regs: dict[int, Reg], syms: dict[str, str], tag: str) -> Any
 def _call(
     mod: Module, inst: Inst, out: Function, regs: dict[int, Reg], syms: dict[str, str], tag: str, chain: tuple[str, ...]
 ) -> None:
+    """A call as the callee's own instructions, with registers and variables of their own; external ones stay calls."""
     args = list(inst.args)
     results: tuple[Any, ...] = ()
     if args and isinstance(args[0], Vector):

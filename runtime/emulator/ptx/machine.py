@@ -227,6 +227,7 @@ class Machine:
                 self.agents,
                 self.swaps,
                 self.slots,
+                lambda: self.live,
             )
             if self.globals is not None:
                 self.globals.new_batch()
@@ -245,6 +246,7 @@ class Machine:
         for (warp, cta), (clock, inst, thread) in self.visits.items():
             own = self.shadow.own[warp]
             alone = self.shadow.lane_table[own, thread & 31] or own
+            self.shadow.tell_all(self.shadow.rows)
             known = self.shadow.know.reshape(self.ctas, self.warps, -1)[cta][:, [own, alone]].max()
             if clock > known and not self.seen("race", inst):
                 rank = cta % self.cluster
@@ -349,7 +351,18 @@ class Machine:
     def defects(self, inst: Inst, found: Sequence[Defect], threads: Array) -> None:
         """List what the shadow has found in an access; row i of it is that of `threads[i]`."""
         for d in found:
-            self.tell(d.kind, inst, d.what + self.other_line(d.other), int(threads[d.row]))
+            self.tell(d.kind, inst, self.in_words(d) + self.other_line(d.other), int(threads[d.row]))
+
+    def in_words(self, d: Defect) -> str:
+        """What a defect is, with the names of the place and of the mbarrier that a copy signals."""
+        what = d.what
+        if d.copy >= 0:
+            key = next((key for key, n in self.shadow.slots.items() if self.shadow.barriers + n == d.copy), None)
+            if key is not None and key[0] >= 0:
+                what += f", {self.place(key[1])}"
+        if d.at >= 0:
+            what += f": {self.place(d.at % self.shadow.per_cta * self.shadow.granule)}"
+        return what
 
     def other_line(self, pc: int) -> str:
         """How a finding names the other instruction of a pair; nothing where it is not known (-1)."""

@@ -4,8 +4,8 @@ In: an instruction with its row. Out: a closure `step(mask)`. An mbarrier's stat
 and address: its bits are opaque to programs. A phase completes when no arrival and no byte is outstanding. Arriving
 releases what the warp knows (of what it did itself, what the arriving lanes speak for), a successful test acquires what
 the completed phases gathered, so data handed over through an mbarrier is no race. With checks on, a bulk copy may
-arrive as late as when somebody asks for it. A test that fails makes its warps give way to others; when nothing but
-failing tests is left, that is a deadlock.
+arrive as late as when somebody has asked for it in vain: so whoever does not look at what a test says is found. A test
+that fails makes its warps give way to others; when nothing but failing tests is left, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -179,16 +179,28 @@ class MBarriers:
                 m.report("uninitialised-read", inst, f"no mbarrier has been initialised at {where}", int(threads[0]))
             return None
         if m.checks:
-            by, clock = phase.initialiser
-            warp, own = by >> 5, int(m.global_warp[threads[0]])
-            know, column = m.shadow.know[own], warp % m.shadow.warps
-            told = max(int(know[column]), int(know[m.shadow.inits + column]) if m.shadow.agents else 0)
-            alone = m.shadow.lane_table[column, by & 31]
-            told = max(told, int(know[alone]) if alone else 0)
-            if warp != own and told < clock and not m.seen("race", inst):
-                text = "uses an mbarrier that another warp initialises, with no barrier between"
-                m.report("race", inst, text, int(threads[0]))
+            self._initialised(inst, phase, threads)
         return phase
+
+    def _initialised(self, inst: Inst, phase: Phase, threads: Array) -> None:
+        """Whether the threads that use an mbarrier know that it has been initialised."""
+        m, shadow = self.m, self.m.shadow
+        by, clock = phase.initialiser
+        column = (by >> 5) % shadow.warps
+        alone = int(shadow.lane_table[column, by & 31])
+        columns = [column, *([shadow.inits + column] if shadow.agents else []), *([alone] if alone else [])]
+        for warp in np.unique(threads >> 5).tolist():
+            mine = warp == by >> 5
+            if (shadow.met[warp] if mine else shadow.know[warp, columns].max()) >= clock:
+                continue
+            for thread in threads[threads >> 5 == warp].tolist():
+                if thread == by or shadow.known_by(thread)[columns].max() >= clock:
+                    continue
+                if not m.seen("race", inst):
+                    who = "another lane of this warp" if mine else "another warp"
+                    text = f"uses an mbarrier that {who} initialises, with no barrier between"
+                    m.report("race", inst, text, thread)
+                return
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -361,20 +373,16 @@ class MBarriers:
             blocked: tuple[Inst, int, int, str] | None = None
             for key, threads in self.runs(inst, access, mask):
                 phase = self.find(inst, key, threads)
-                if phase is None:
-                    continue
                 asked = values[threads].astype(np.int64)
-                now = ready(phase, asked)
-                if phase.late and not now.all():
-                    moved |= self._arrivals(phase)
-                    now = ready(phase, asked)
+                now = np.zeros(len(threads), np.bool_) if phase is None else ready(phase, asked)
+                if phase is not None and phase.late and not now.all():
+                    moved |= self._arrivals(phase)  # behind this test, which fails
                 result[threads] = now
-                if m.trace is not None:
+                if phase is not None and m.trace is not None:
                     phases = phase.completed if by_parity else int(asked[0]) + 1
                     m.trace.test(access.pc, threads, now, key, phases)
-                if m.checks and now.any():
-                    warps = np.unique(m.global_warp[threads[now]])
-                    m.shadow.acquire(phase.released[None], np.zeros_like(warps), warps)
+                if phase is not None and m.checks and now.any():
+                    m.shadow.learn(threads[now], phase.released)
                 if blocked is None and not now.all():
                     which = int(np.argmin(now))
                     what = f"parity {int(asked[which]) & 1}" if by_parity else f"phase {int(asked[which])}"
@@ -394,7 +402,7 @@ class MBarriers:
         """Name who waits for which phase of which mbarrier."""
         for inst, thread, key, what in self.blocked.values():
             phase = self.known.get(key)
-            state = "it does not exist" if phase is None else f"in phase {phase.completed} {phase.lacks()}"
+            state = "nobody initialises it" if phase is None else f"in phase {phase.completed} {phase.lacks()}"
             self.m.report("deadlock", inst, f"{self.name(key)} never completes {what}: {state}", thread)
 
     def finish(self) -> None:
@@ -402,6 +410,7 @@ class MBarriers:
         m = self.m
         if not m.checks or not m.shadow.agents:
             return
+        m.shadow.tell_all(m.shadow.rows)
         for phase in self.known.values():
             while phase.late:
                 self._arrivals(phase)

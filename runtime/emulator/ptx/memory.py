@@ -457,7 +457,7 @@ class Access:
 
     def defect(self, d: Any, offset: Array, lanes: Array) -> None:
         thread = d.row if lanes is None else int(lanes[d.row])
-        text = f"{d.what} (byte {int(offset[d.row])}){self.m.other_line(d.other)}"
+        text = f"{self.m.in_words(d)} (byte {int(offset[d.row])}){self.m.other_line(d.other)}"
         self.m.tell(d.kind, self.inst, text, thread)
 
     def _local_valid(self, offset: Array, lanes: Array) -> None:

@@ -23,6 +23,9 @@ last, and of each warp which lane has read it in the warp's last epoch there, or
 barrier of some lanes of a warp orders these. Where several lanes write the same value each of them may read it, others
 not before a barrier. An arrival at an mbarrier by some lanes of a warp hands on what these have done, and what others
 had when they last met; columns of their own, made when there is such an arrival, hold what of single lanes is known.
+What some lanes of a warp acquire while others do not is theirs alone (lane_knowledge.py), until they meet: a test of an
+mbarrier, an acquiring fence or load, a wait for bulk stores, a fence between proxies. Such a fence by single lanes is
+for what these have written, and for what their warp knew. A wgmma is all lanes', so all of them have to know.
 
 Atomic and strong (volatile, relaxed, acquire, release) accesses do not race with each other; what they hand on, see
 flags.py. A volatile one that follows another knows what the other's warp did before it, as older compilers have it.
@@ -34,10 +37,12 @@ them until the issuing thread has waited, from then on they count as written by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.runtime.emulator.ptx.clocks import Clocks
 from wavedsl.runtime.emulator.ptx.last_access import ANY, LANES, SEVERAL, LastAccess
 
 Array = Any
@@ -47,24 +52,25 @@ EMPTY, VALID, PENDING = 0, 1, 2
 
 @dataclass
 class Defect:
-    """Index of the access (row of the granule array) that shows a defect, and the instruction it collides with, or
-    -1.
+    """Index of the access (row of the granule array) that shows a defect, the instruction it collides with, or -1, and
+    its granule.
     """
 
     kind: str
     row: int
     other: int
     what: str
+    at: int = -1
+    copy: int = -1
+    """The column of the mbarrier whose phase a bulk copy completes."""
 
 
-class SharedShadow:
+class SharedShadow(Clocks):
     """Shadow state of the shared memory of a batch of CTAs. Granule numbers are global: cta * per_cta + offset //
     granule.
 
     `cluster` CTAs that follow each other are a domain. `agents`: whether the program has asynchronous agents; `swaps`:
-    whether it compares and swaps. Columns of `know`: the domain's warps; the reading agents (warpgroups, then bulk
-    stores by warp); what is fenced in shared memory, in global memory, which mbarrier initialisations are known, and
-    which bulk stores have written, by warp; one per mbarrier, or lane that has arrived at one alone (`slots`).
+    whether it compares and swaps.
     """
 
     def __init__(
@@ -77,21 +83,11 @@ class SharedShadow:
         agents: bool = False,
         swaps: bool = False,
         slots: dict[tuple[int, int], int] | None = None,
+        living: Callable[[], Array] | None = None,
     ):
-        self.slots = {} if slots is None else slots
-        """Numbers of mbarriers, by CTA and place, and of lanes, by ~warp and lane: one batch's are the next's."""
-        self.ctas, self.cta_warps, self.granule, self.cluster = ctas, warps, granule, cluster
+        super().__init__(ctas, warps, cluster, agents, slots, living)
+        self.granule, self.swaps = granule, swaps
         self.per_cta = stride // granule
-        w = self.warps = warps * cluster
-        self.agents, self.swaps = agents, swaps
-        groups = self.groups = (warps + 3) // 4 * cluster if agents else 0
-        self.readers = 2 * w + groups if agents else w
-        self.stores = w + groups
-        self.fenced = self.readers
-        self.fenced_global = self.fenced + w
-        self.inits = self.fenced_global + w
-        self.written = self.inits + w
-        self.barriers = self.written + w if agents else w
         n = ctas * self.per_cta
         self.state = np.zeros(n, np.uint8)
         self.writer = np.zeros(n, np.int64)
@@ -102,6 +98,9 @@ class SharedShadow:
         """A bit for each lane of the last write, where that was by several."""
         self.atomic = np.zeros(n, np.bool_)
         self.copied = np.zeros(n, np.bool_)
+        self.span = np.zeros(n, np.uint8)
+        """Of the last bulk copy of a box of a swizzled tensor map: the bytes after which its pattern turns."""
+        self.spans: set[int] = set()
         self.reads = LastAccess(n, self.readers)
         self.strong_reads: LastAccess | None = None
         """Those that do not race with atomics."""
@@ -111,60 +110,18 @@ class SharedShadow:
         """Atomics that one instruction carried out beside the last one."""
         self.read_inst = np.full(n, -1, np.int32)
         """The instruction of the last read."""
-        # know[warp, u]: the latest clock of u that the warp has synchronised with; a warp's own is its clock.
-        self.own = np.tile(np.arange(w), ctas // cluster)
-        self.rows = np.arange(ctas * warps)
-        threads = np.arange(ctas * warps * 32)
-        self.codes: Array = (threads >> 5) % w << LANES | threads & 31
-        """Of each thread, its warp in the domain and its lane."""
-        self.lanes: Array = (threads & 31).astype(np.int32)
-        self.know = np.zeros((ctas * warps, self.barriers + (16 if agents else 0)), np.int32)
-        self.know[self.rows, self.own] = 1
-        self.met = np.zeros(ctas * warps, np.int32)
-        """Of each warp, the clock up to which its lanes know of each other."""
-        self.lane_columns = {(~warp, lane): self.barriers + n for (warp, lane), n in self.slots.items() if warp < 0}
-        """By warp in the domain and lane (`SEVERAL`: two lanes or more) the columns for what these alone have told."""
-        self.lane_table: Array = np.zeros((w, ANY + 1), np.int64)
-        """The same, 0 where there is none."""
-        for key, column in self.lane_columns.items():
-            self.lane_table[key] = column
-        if self.lane_columns:
-            self.barrier_column(max(self.slots.values()))
-        self.arrivers: dict[int, tuple[int, int]] = {}
-        """By warp, lanes that have arrived at mbarriers since its lanes met, and when that was."""
-        self.parts: dict[int, list[tuple[int, int]]] = {}
-        """By warp the barriers of some of its lanes since then: clock and lanes, a bit for each."""
-        self._warps = np.arange(w)
-        self.done: dict[tuple[int, int], int] = {}
 
-    @property
-    def columns(self) -> int:
-        return self.know.shape[1]
-
-    def barrier_column(self, slot: int) -> int:
-        """The column of the domain's mbarrier number `slot`."""
-        column = self.barriers + slot
-        while column >= self.columns:
-            more = np.zeros((self.know.shape[0], self.columns), np.int32)
-            self.know = np.concatenate([self.know, more], axis=1)
-        return column
-
-    def slot(self, key: tuple[int, int]) -> int:
-        """The number of an mbarrier, or of a lane."""
-        return self.slots.setdefault(key, len(self.slots))
-
-    def told(self, warps: Array, writers: Array, clocks: Array, lanes: Array) -> Array | None:
-        """Which accesses by warps `writers` of the domain global warps know of by lanes alone; None: none."""
-        return self._by_lanes(warps, writers, clocks, lanes) if self.lane_columns else None
-
-    def _by_lanes(self, warps: Array, writers: Array, clocks: Array, lanes: Array) -> Array:
-        columns: Array = self.lane_table[np.minimum(writers, self.warps - 1), lanes]
-        return (columns > 0) & (self.know.reshape(-1).take(warps * self.columns + columns) >= clocks)
-
-    def _untold(self, late: Array, g: Array, warp: Array, writer: Array) -> None:
-        """Take from accesses `late` [rows, k] to what others wrote those that warps know of by lanes."""
+    def _untold(self, late: Array, g: Array, warp: Array, lane: Array | None, writer: Array) -> None:
+        """Take from accesses `late` [rows, k] to what others wrote those that warps know of by lanes, or that the
+        accessing `lane`s [rows, 1] (None: all of each warp) know of alone.
+        """
         if self.lane_columns:
             late &= ~self._by_lanes(warp, writer, self.write_clock.take(g), self.write_inst.take(g) & ANY)
+        if self.heard.tables and lane is not None and late.any():
+            i, j = np.nonzero(late)
+            at = g[i, j]
+            wrote = self.write_clock[at], self.write_inst[at] & ANY
+            late[i, j] = ~self.heard_of(warp[i, 0], lane[i, 0], writer[i, j], *wrote)
 
     def granules(self, base: Array, offsets: Array, width: int) -> Array:
         """Granule numbers [rows, k] of accesses of `width` bytes at byte offsets within CTAs `base`."""
@@ -192,8 +149,8 @@ class SharedShadow:
         other = int(self.write_inst[g[row, col]]) >> LANES
         if self.agents and int(writer[row, col]) >= self.barriers:
             what = f"{verb} what a bulk copy writes, without having waited for the copy's mbarrier"
-            return Defect("missing-wait", row, other, what)
-        return Defect("race", row, other, f"{verb} what another warp wrote")
+            return Defect("missing-wait", row, other, what, int(g[row, col]), int(writer[row, col]))
+        return Defect("race", row, other, f"{verb} what another warp wrote", int(g[row, col]))
 
     # ------------------------------------------------------------------------------------------------ warps
 
@@ -209,7 +166,7 @@ class SharedShadow:
         now = self._own_clock(warp, own)
         open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
-            self._untold(open_, g, warp, writer)
+            self._untold(open_, g, warp, code & ANY, writer)
             if strong:
                 open_ &= ~self.atomic.take(g)
             late = open_ & ~mine & (state != PENDING)
@@ -222,9 +179,17 @@ class SharedShadow:
         reads = self.reads
         if strong:
             reads = self.strong_reads = self.strong_reads or LastAccess(len(self.state), self.readers)
-        reads.note(g, own, now << LANES | self.lanes.take(thread)[:, None], self.met.take(warp))
+        reads.note(g, own, now << LANES | self.lanes.take(thread)[:, None], self._since(warp, code, own))
         self.read_inst[g] = pc
         return out
+
+    def _since(self, warp: Array, code: Array, own: Array) -> Array:
+        """The clocks up to which lanes [rows, 1] know what all lanes of their warps have done."""
+        met: Array = self.met.take(warp)
+        if self.heard.tables:
+            heard = self.heard.at(warp.reshape(-1), (code & ANY).reshape(-1), own.reshape(-1))
+            met = np.maximum(met, heard.reshape(met.shape))
+        return met
 
     def _other_lane(self, mine: Array, g: Array, code: Array, warp: Array, verb: str) -> list[Defect]:
         """Of accesses to what this warp wrote in this epoch, `mine`, those to what another lane of it wrote. What
@@ -241,7 +206,7 @@ class SharedShadow:
             return []
         row, col = (int(x[0]) for x in np.nonzero(mine))
         what = f"{verb} what another lane of this warp wrote, with no barrier that both come to in between"
-        return [Defect("race", row, int(self.write_inst[g[row, col]]) >> LANES, what)]
+        return [Defect("race", row, int(self.write_inst[g[row, col]]) >> LANES, what, int(g[row, col]))]
 
     def _drop_ordered(self, late: Array, lanes: Array, clocks: Array, code: Array, warp: Array) -> None:
         """Take from accesses `late` [rows, k] those that barriers of some lanes order behind the other one, by `lanes`
@@ -257,13 +222,15 @@ class SharedShadow:
     def _state_defects(self, state: Array, g: Array, verb: str) -> list[Defect]:
         out = []
         if verb == "reads" and (state == EMPTY).any():
-            row = int(np.nonzero((state == EMPTY).any(axis=1))[0][0])
-            out.append(Defect("uninitialised-read", row, -1, "reads shared memory that nothing has written"))
+            row, col = (int(x[0]) for x in np.nonzero(state == EMPTY))
+            what = "reads shared memory that nothing has written"
+            out.append(Defect("uninitialised-read", row, -1, what, int(g[row, col])))
         pending = state == PENDING
         if pending.any():
             row, col = (int(x[0]) for x in np.nonzero(pending))
             what = f"{verb} shared memory that an asynchronous copy has not been waited for"
-            out.append(Defect("missing-wait", row, int(self.write_inst[g[row, col]]) >> LANES, what))
+            at = int(g[row, col])
+            out.append(Defect("missing-wait", row, int(self.write_inst[at]) >> LANES, what, at))
         return out
 
     def acquire_writes(self, g: Array, warp: Array) -> None:
@@ -303,7 +270,7 @@ class SharedShadow:
         now = self._own_clock(warp, own)
         open_, writer, mine = self._unknown(g, warp, own, now)
         if open_.any():
-            self._untold(open_, g, warp, writer)
+            self._untold(open_, g, warp, code & ANY, writer)
             if atomic or strong:
                 open_ &= ~self.atomic.take(g)
             if same is not None:
@@ -359,7 +326,8 @@ class SharedShadow:
             kind = LastAccess(len(self.state), self.readers)
             setattr(self, name, kind)
         row, _ = np.nonzero(lost)
-        kind.note(g[lost][:, None], own[row], now[row] << LANES | code[row] & ANY, self.met.take(warp[row]))
+        since = self._since(warp[row], code[row], own[row])
+        kind.note(g[lost][:, None], own[row], now[row] << LANES | code[row] & ANY, since)
 
     def _before_write(
         self, g: Array, warp: Array, own: Array, code: Array, same: Array | None, atomic: bool, strong: bool
@@ -379,7 +347,7 @@ class SharedShadow:
             return []
         at = np.arange(len(g)) if same is None else np.flatnonzero(~same)
         out = self._before(self.equal, g[at], warp[at], own[at], "overwrites what {} also wrote", code[at])
-        return [Defect(d.kind, int(at[d.row]), -1, d.what) for d in out]
+        return [Defect(d.kind, int(at[d.row]), -1, d.what, d.at) for d in out]
 
     def _before(
         self, kind: LastAccess, g: Array, warp: Array, own: Array, say: str, code: Array = None, same: Array = None
@@ -394,6 +362,10 @@ class SharedShadow:
         last, unseen = kind.unseen(g, known)
         if self.lane_columns and unseen.any():
             unseen &= ~self._by_lanes(warp[:, None, None], np.arange(self.readers), last >> LANES, last & ANY)
+        if self.heard.tables and code is not None and unseen.any():
+            i, j, n = np.nonzero(unseen)
+            theirs = last[i, j, n]
+            unseen[i, j, n] = ~self.heard_of(warp[i], (code & ANY)[i, 0], n, theirs >> LANES, theirs & ANY)
         if not unseen.any():
             return []
         mine = np.arange(self.readers) == own[:, None, None]
@@ -409,20 +381,22 @@ class SharedShadow:
             if by_lane.any():
                 row, col, _ = (int(x[0]) for x in np.nonzero(by_lane))
                 what = say.format("another lane of this warp") + ", with no barrier that both come to in between"
-                return [Defect("race", row, int(self.read_inst[g[row, col]]), what)]
+                return [Defect("race", row, int(self.read_inst[g[row, col]]), what, int(g[row, col]))]
         unseen &= ~mine
         if not unseen.any():
             return []
         row, col, other = (int(x[0]) for x in np.nonzero(unseen))
-        inst = int(self.read_inst[g[row, col]])
+        at = int(g[row, col])
+        inst = int(self.read_inst[at])
         if other < self.warps:
-            return [Defect("race", row, inst, say.format("another warp"))]
+            return [Defect("race", row, inst, say.format("another warp"), at)]
         who = "a wgmma" if other < self.stores else "a bulk store"
         waited = self.done.get((int(warp[row]) // self.warps, other), 0) >= int(last[row, col, other]) >> LANES
         if waited:
-            what = f"overwrites what {who} read; the warp that waited for it has not told this one"
-            return [Defect("race", row, inst, what)]
-        return [Defect("missing-wait", row, inst, f"overwrites what {who} that nobody has waited for may still read")]
+            what = f"overwrites what {who} read; who waited for it has not told this thread"
+            return [Defect("race", row, inst, what, at)]
+        what = f"overwrites what {who} that nobody has waited for may still read"
+        return [Defect("missing-wait", row, inst, what, at)]
 
     def settle(self, g: Array, warp: Array) -> None:
         """The issuing threads have waited for their copies: the granules are written as of now."""
@@ -432,11 +406,17 @@ class SharedShadow:
 
     # ------------------------------------------------------------------------------------------------ agents
 
-    def read_by(self, g: Array, warps: Array, column: Array, tick: Array, pc: int) -> list[Defect]:
+    def read_by(
+        self, g: Array, warps: Array, column: Array, tick: Array, pc: int, lanes: Array | None = None,
+        span: int | None = None,
+    ) -> list[Defect]:  # fmt: skip
         """Record reads of granules [rows, k] in the asynchronous proxy by agents: columns and running numbers [rows].
 
         `warps` [rows, n] are the global warps that issue it: each must know what was written, and that it is fenced.
+        `lanes` [rows]: which lane of the warp (None: all of them). `span`: that of the swizzle by which they are read
+        (0: none; None: they are only moved).
         """
+        lane = None if lanes is None else lanes[:, None]
         out: list[Defect] = []
         state = self.state.take(g)
         if (state != VALID).any():
@@ -448,26 +428,73 @@ class SharedShadow:
             warp = warps[:, i : i + 1]
             late = (clock > flat.take(warp * self.columns + writer)) & (writer != warp % self.warps)
             late &= state == VALID
-            self._untold(late, g, warp, writer)
+            self._untold(late, g, warp, lane, writer)
             if late.any():
                 out.append(self._clash(late, g, writer, "reads"))
                 break
+            out += self._lanes_late(g, state, writer, clock, warp, lane, "reads")
             fenced = flat.take(warp * self.columns + self.fenced + np.minimum(writer, self.warps - 1))
             open_ = generic & (clock > fenced)
+            self._unfenced(open_, g, warp, lane, writer)
             if open_.any():
                 row, col = (int(x[0]) for x in np.nonzero(open_))
                 what = (
                     "reads in the asynchronous proxy what an ordinary store wrote, with no proxy fence after the store"
                 )
-                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
+                place = int(g[row, col])
+                out.append(Defect("proxy-fence", row, int(self.write_inst[place]) >> LANES, what, place))
                 break
+        if span is not None and not out and self.spans and self.spans != {span}:
+            out += self._other_swizzle(g, writer, span)
         self.reads.put(g, column, tick)
         self.read_inst[g] = pc
         return out
 
-    def write_by(self, g: Array, warp: Array, pc: int) -> list[Defect]:
-        """Record that bulk copies issued by global warps [rows] are going to write granules [rows, k]."""
+    def _other_swizzle(self, g: Array, writer: Array, span: int) -> list[Defect]:
+        """Of granules [rows, k] that are read by a swizzle those that a copy has put elsewhere by another one."""
+        theirs = np.where(writer >= self.barriers, self.span.take(g), 0).astype(np.int64)
+        row_of = g % self.per_cta * self.granule >> 7  # shared memory begins at a multiple of 1024
+        turned = (row_of & np.maximum(theirs >> 4, 1) - 1) != (row_of & max(span >> 4, 1) - 1)
+        wrong = (theirs > 0) & turned
+        if not wrong.any():
+            return []
+        row, col = (int(x[0]) for x in np.nonzero(wrong))
+        at = int(g[row, col])
+        mine = f"a swizzle of {span} bytes" if span else "no swizzle"
+        what = f"reads by {mine} what was copied with one of {int(theirs[row, col])}"
+        return [Defect("hazard", row, int(self.write_inst[at]) >> LANES, what, at)]
+
+    def _lanes_late(
+        self, g: Array, state: Array, writer: Array, clock: Array, warp: Array, lane: Array | None, verb: str
+    ) -> list[Defect]:
+        """Of granules [rows, k] that lanes touch in the asynchronous proxy, what other lanes of their warps wrote."""
+        if lane is None:
+            return []
+        mine = (writer == warp % self.warps) & (state == VALID) & (clock > self.met.take(warp))
+        if mine.any():
+            self._untold(mine, g, warp, lane, writer)
+        return self._other_lane(mine, g, warp % self.warps << LANES | lane, warp, verb) if mine.any() else []
+
+    def _unfenced(self, open_: Array, g: Array, warp: Array, lane: Array | None, writer: Array) -> None:
+        """Take from granules [rows, k] that no fence of a whole warp covers those that fences of single lanes do."""
+        if not open_.any() or not (self.lane_columns or self.heard.tables):
+            return
+        i, j = np.nonzero(open_)
+        at, warps, wrote = g[i, j], warp[i, 0], writer[i, j]
+        clocks = self.write_clock[at]
+        columns = self.lane_table[self.warps + wrote, self.write_inst[at] & ANY]
+        fine = (columns > 0) & (self.know.reshape(-1).take(warps * self.columns + columns) >= clocks)
+        if lane is not None:
+            fine |= self.heard.at(warps, lane[i, 0], self.fenced + wrote) >= clocks
+            fine |= (columns > 0) & (self.heard.at(warps, lane[i, 0], columns) >= clocks)
+        open_[i, j] = ~fine
+
+    def write_by(self, g: Array, threads: Array, pc: int, span: int = 0) -> list[Defect]:
+        """Record that bulk copies issued by threads [rows] are going to write granules [rows, k], boxes with a swizzle
+        of `span` bytes (0: none, or no boxes).
+        """
         out: list[Defect] = []
+        warp, lane = threads >> 5, (threads & 31)[:, None]
         state = self.state.take(g)
         pending = state == PENDING
         if pending.any():
@@ -475,21 +502,29 @@ class SharedShadow:
         own = warp % self.warps
         late, writer, mine = self._unknown(g, warp[:, None], own[:, None], self._own_clock(warp, own)[:, None])
         late &= ~(mine | pending)
-        self._untold(late, g, warp[:, None], writer)
+        self._untold(late, g, warp[:, None], lane, writer)
         if late.any():
             out.append(self._clash(late, g, writer, "overwrites"))
         else:
+            clock = self.write_clock.take(g)
+            out += self._lanes_late(g, state, writer, clock, warp[:, None], lane, "overwrites")
             at = warp[:, None] * self.columns + self.fenced + np.minimum(writer, self.warps - 1)
             open_ = (writer < self.warps) & (state == VALID) & ~self.copied.take(g)
-            open_ &= self.write_clock.take(g) > self.know.reshape(-1).take(at)
+            open_ &= clock > self.know.reshape(-1).take(at)
+            self._unfenced(open_, g, warp[:, None], lane, writer)
             if open_.any():
                 row, col = (int(x[0]) for x in np.nonzero(open_))
                 what = "overwrites in the asynchronous proxy what an ordinary store wrote, with no proxy fence after it"
-                out.append(Defect("proxy-fence", row, int(self.write_inst[g[row, col]]) >> LANES, what))
+                place = int(g[row, col])
+                out.append(Defect("proxy-fence", row, int(self.write_inst[place]) >> LANES, what, place))
+        code = (own << LANES)[:, None] | lane
         for kind in (self.reads, self.strong_reads):
-            out += self._before(kind, g, warp, own, "overwrites what {} reads") if kind is not None else []
+            out += self._before(kind, g, warp, own, "overwrites what {} reads", code) if kind is not None else []
         self.state[g] = PENDING
         self.write_inst[g] = pc << LANES | ANY
+        if span or self.spans:
+            self.span[g] = span
+            self.spans.add(span)
         self.copied[g] = False
         self.atomic[g] = False
         return out
@@ -499,131 +534,3 @@ class SharedShadow:
         self.state[g] = VALID
         self.writer[g] = column
         self.write_clock[g] = clock
-
-    def waited(self, warps: Array, column: Array, tick: Array) -> None:
-        """Global warps [rows] have waited for reads of agents up to a running number."""
-        at = warps * self.columns + column
-        flat = self.know.reshape(-1)
-        flat[at] = np.maximum(flat.take(at), tick)
-        for w, c, t in zip((warps // self.warps).tolist(), column.tolist(), tick.tolist()):
-            self.done[w, c] = max(self.done.get((w, c), 0), t)
-
-    def fence(self, warps: Array, space: str | None = None) -> None:
-        """Global warps execute a proxy fence: all that they know of is fenced, in `global` memory, in shared memory, or
-        (None) in both.
-        """
-        if not self.agents:
-            return
-        seen = self.know[warps, : self.warps]
-        first = self.fenced_global if space == "global" else self.fenced
-        last = self.fenced_global if space is None else first
-        for column in range(first, last + 1, self.warps):
-            at = slice(column, column + self.warps)
-            self.know[warps, at] = np.maximum(self.know[warps, at], seen)
-        self.know[warps, warps % self.warps] += 1
-
-    def fence_inits(self, warps: Array) -> None:
-        """Global warps make their mbarrier initialisations visible to the cluster."""
-        if self.agents:
-            own = warps % self.warps
-            self.know[warps, self.inits + own] = self.know[warps, own]
-
-    # ------------------------------------------------------------------------------------------------ barriers
-
-    def barrier_all(self) -> None:
-        """Every warp of every CTA has met every other of its CTA."""
-        by_cta = self.know.reshape(self.ctas, self.cta_warps, -1)
-        by_cta[:] = by_cta.max(axis=1)[:, None, :]
-        self.lanes_meet(self.rows)
-
-    def advance(self, warps: Array) -> None:
-        """The clocks of global warps go on."""
-        self.know[warps, self.own[warps]] += 1
-
-    def lanes_meet(self, warps: Array) -> None:
-        """All lanes of global warps have met: a new epoch of theirs begins."""
-        self._met(warps, self.know[warps, self.own[warps]])
-        self.advance(warps)
-
-    def some_meet(self, warp: int, lanes: int) -> None:
-        """Some lanes of a global warp, a bit for each, have met."""
-        self.parts.setdefault(warp, []).append((int(self.know[warp, self.own[warp]]), lanes))
-        self.advance(np.array([warp]))
-
-    def lanes_know(self, warp: int, clock: int) -> None:
-        """The lanes of a global warp know what they did up to a clock."""
-        if clock > self.met[warp]:
-            self._met(np.array([warp]), np.array([clock]))
-
-    def _met(self, warps: Array, clocks: Array) -> None:
-        """The lanes of global warps know what they did up to some clocks."""
-        self.met[warps] = np.maximum(self.met[warps], clocks)
-        if self.parts:
-            for warp in warps.tolist():
-                left = [part for part in self.parts.pop(warp, ()) if part[0] > self.met[warp]]
-                if left:
-                    self.parts[warp] = left
-
-    def arrive(self, into: Array, groups: Array, warps: Array) -> None:
-        """Global warps `warps` arrive: their knowledge goes into rows `groups` of `into` [n, columns]."""
-        np.maximum.at(into, groups, self.know[warps])
-        self.advance(warps)
-
-    def release(self, threads: Array, live: Array) -> Array:
-        """The clocks that threads hand on by arriving at an mbarrier: all that their warps know, but, where other
-        `live` threads of a warp do not arrive with them, of its own accesses those up to the last meeting of its lanes,
-        the threads' own, and those of lanes that they have met since.
-        """
-        warps, here = np.unique(threads >> 5, return_counts=True)
-        partly = np.flatnonzero(here < live.reshape(-1, 32)[warps].sum(axis=1))
-        if not len(partly):
-            return self.know[warps].max(axis=0)
-        alone = []
-        for at in partly.tolist():
-            warp = int(warps[at])
-            own = int(self.own[warp])
-            for lane, clock in self._alone(warp, threads[threads >> 5 == warp] & 31).items():
-                alone.append((at, self.lane_column(own, lane), clock))
-        know: Array = self.know[warps]
-        for at in partly.tolist():
-            know[at, self.own[warps[at]]] = self.met[warps[at]]
-        for at, column, clock in alone:
-            know[at, column] = clock
-        return know.max(axis=0)
-
-    def _alone(self, warp: int, lanes: Array) -> dict[int, int]:
-        """By lane (`SEVERAL`: two or more) the clock up to which arriving lanes of a global warp speak for it."""
-        now, met = int(self.know[warp, self.own[warp]]), int(self.met[warp])
-        reached = sum(1 << lane for lane in set(lanes.tolist()))
-        since, before = self.arrivers.get(warp, (met, 0))
-        before = before if since == met else 0
-        self.arrivers[warp] = met, before | reached
-        out = {lane: now for lane in range(32) if reached >> lane & 1}
-        if (before | reached).bit_count() > 1:
-            out[SEVERAL] = now
-        for clock, members in reversed(self.parts.get(warp, [])):
-            if reached & members:
-                reached |= members
-                for lane in (*(lane for lane in range(32) if members >> lane & 1), SEVERAL):
-                    out.setdefault(lane, clock)
-        return out
-
-    def lane_column(self, own: int, lane: int) -> int:
-        """The column for what a lane of a warp of the domain has told alone."""
-        column = self.barrier_column(self.slot((~own, lane)))
-        self.lane_columns[own, lane] = column
-        self.lane_table[own, lane] = column
-        return column
-
-    def arrive_inits(self, into: Array, groups: Array, warps: Array) -> None:
-        """The same for an arrival without release semantics, which carries initialised mbarriers only."""
-        if self.agents:
-            at = slice(self.inits, self.inits + self.warps)
-            part = into[:, at]
-            np.maximum.at(part, groups, self.know[warps, at])
-
-    def acquire(self, source: Array, groups: Array, warps: Array) -> None:
-        """Global warps `warps` learn what rows `groups` of a completed barrier gathered."""
-        n = source.shape[1]
-        self.know[warps, :n] = np.maximum(self.know[warps, :n], source[groups])
-        self._met(warps, source[groups, self.own[warps]])

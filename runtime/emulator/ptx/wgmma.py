@@ -426,20 +426,24 @@ class Wgmmas:
         offsets = tables[0][None] if all(t is tables[0] for t in tables) else np.stack(tables)
         cta = self.cta[groups]
         if m.checks:
-            self._observe(inst, pc, offsets, cta, groups, tick)
+            spans = {Descriptor.decode(bits).swizzle for bits in set(leaders.tolist())}
+            self._observe(inst, pc, offsets, cta, groups, tick, spans.pop() if len(spans) == 1 else None)
         chunks = m.shared.view(CHUNK).take((cta * (m.shared_stride >> 4))[:, None] + (offsets >> 4))
         flat = chunks.view(f"u{dtype.bits // 8}")
         if mn_major:
             flat = flat.reshape(len(groups), extent // 8, k, 8).transpose(0, 1, 3, 2)
         return numbers(flat.reshape(len(groups), extent, k), dtype)
 
-    def _observe(self, inst: Inst, pc: int, offsets: Array, cta: Array, groups: Array, tick: Array) -> None:
-        """The warpgroup as an agent reads these bytes."""
+    def _observe(
+        self, inst: Inst, pc: int, offsets: Array, cta: Array, groups: Array, tick: Array, span: int | None
+    ) -> None:
+        """The warpgroup as an agent reads these bytes, by a swizzle of `span` bytes."""
         m = self.m
         shadow = m.shadow
         g = shadow.granules(np.zeros(1, np.int64), offsets.reshape(-1), 16).reshape(len(offsets), -1)
         g = g + (cta * shadow.per_cta)[:, None]
-        defects = shadow.read_by(g, self.warps_of[groups], self._columns(groups), tick.astype(np.int32), pc)
+        columns = self._columns(groups)
+        defects = shadow.read_by(g, self.warps_of[groups], columns, tick.astype(np.int32), pc, span=span)
         m.defects(inst, defects, self.first_warp[groups] * 32)
 
     def _table(self, bits: int, dtype: DType, extent: int, k: int, mn_major: int) -> tuple[Array, int, int]:

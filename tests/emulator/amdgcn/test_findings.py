@@ -315,6 +315,7 @@ def test_uninitialised_lds():
 def test_race_read_without_barrier():
     report = run(LDS.replace("s_barrier\n", ""), arrays(128), block=128, lds=512)
     only(report, "race", "ds_read_b32 v3, v4")
+    assert "with no barrier between" in report.findings[0].message
 
 
 def test_race_write_after_read():
@@ -329,12 +330,18 @@ def test_race_read_not_returned_before_the_barrier():
         "ds_read_b32 v3, v4\ns_waitcnt lgkmcnt(0)",
         "ds_read_b32 v3, v4\ns_barrier\nds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)",
     )
-    only(run(body, arrays(128), block=128, lds=512), "race", "ds_write_b32 v1, v0")
+    report = run(body, arrays(128), block=128, lds=512)
+    only(report, "race", "ds_write_b32 v1, v0")
+    assert "and had not waited for (lgkmcnt) when it came to the barrier" in report.findings[0].message
 
 
 def test_race_write_not_done_before_the_barrier():
+    """There is a barrier, and the finding says what is wrong with it."""
     body = LDS.replace("ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)", "ds_write_b32 v1, v0")
-    only(run(body, arrays(128), block=128, lds=512), "race", "ds_read_b32 v3, v4")
+    report = run(body, arrays(128), block=128, lds=512)
+    only(report, "race", "ds_read_b32 v3, v4")
+    assert "and had not waited for (lgkmcnt) when it came to the barrier" in report.findings[0].message
+    assert "s_waitcnt for that counter in front of the barrier" in report.findings[0].hint
 
 
 def test_race_two_writers():

@@ -121,6 +121,8 @@ setp.lt.u32 %p2, %r8, 5; @%p2 bra L;
 mul.wide.u32 %d5, %r0, 4; add.s64 %d5, %d1, %d5; st.global.b32 [%d5+4], %r9; SKIP:"""
 FENCE = "fence.acq_rel.gpu;"
 TICKET = "atom.global.add.u32 %r7, [%d1], 1;"
+TOLD = "bar.sync 0;"
+"""Behind the fence of the thread that has taken the ticket."""
 
 
 def parts(release="", one="", acquire="", ticket=TICKET):
@@ -132,12 +134,13 @@ def parts(release="", one="", acquire="", ticket=TICKET):
 @pytest.mark.parametrize(
     "fences",
     [
-        {"release": FENCE, "acquire": FENCE},
-        {"one": FENCE, "acquire": FENCE},
-        {"one": "membar.gl;", "acquire": "fence.sc.gpu;"},
-        {"acquire": FENCE, "ticket": "atom.release.gpu.global.add.u32 %r7, [%d1], 1;"},
+        {"release": FENCE, "acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": FENCE + TOLD},
+        {"one": "membar.gl;", "acquire": "fence.sc.gpu;" + TOLD},
+        {"acquire": FENCE + TOLD, "ticket": "atom.release.gpu.global.add.u32 %r7, [%d1], 1;"},
         {"ticket": "atom.acq_rel.gpu.global.add.u32 %r7, [%d1], 1;"},
-        {"one": "fence.release.gpu;", "acquire": "fence.acquire.gpu;"},
+        {"one": FENCE, "ticket": TICKET + FENCE},
+        {"one": "fence.release.gpu;", "acquire": "fence.acquire.gpu;" + TOLD},
     ],
 )
 def test_tickets_hand_on_what_fences_release(fences):
@@ -149,13 +152,14 @@ def test_tickets_hand_on_what_fences_release(fences):
     [
         {},
         {"release": FENCE, "one": FENCE},
-        {"acquire": FENCE},
-        {"one": "fence.acq_rel.cta;", "acquire": FENCE},
-        {"one": FENCE, "acquire": "fence.acq_rel.cluster;"},
+        {"acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": FENCE},  # each thread's fence is for what it has read itself
+        {"one": "fence.acq_rel.cta;", "acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": "fence.acq_rel.cluster;" + TOLD},
         {"ticket": "atom.acq_rel.cta.global.add.u32 %r7, [%d1], 1;"},
-        {"one": FENCE, "acquire": FENCE, "ticket": "atom.relaxed.cluster.global.add.u32 %r7, [%d1], 1;"},
-        {"one": "fence.acquire.gpu;", "acquire": FENCE},
-        {"one": FENCE, "acquire": "fence.release.gpu;"},
+        {"one": FENCE, "acquire": FENCE + TOLD, "ticket": "atom.relaxed.cluster.global.add.u32 %r7, [%d1], 1;"},
+        {"one": "fence.acquire.gpu;", "acquire": FENCE + TOLD},
+        {"one": FENCE, "acquire": "fence.release.gpu;" + TOLD},
     ],
 )
 def test_missing_fences(fences):
@@ -194,3 +198,33 @@ def test_atomics_and_strong_accesses_of_a_scope(scope, fine):
     for body in (f"{add}[%d0], 1;", f"{store}[%d0], %r1;", f"{load}%r5, [%d0]; {store}[%d0], %r1;", f"{add}[%d0], 1; {load}%r5, [%d0];"):
         assert not races(body, arrays(), block=64)
         assert bool(races(body, arrays(), block=64, grid=3)) is not fine
+
+
+GRIDS = "griddepcontrol.wait;"
+DEPENDENT = {
+    "load": "ld.global.b32 %r5, [%d0];",
+    "store": "st.global.b32 [%d0], %r0;",
+    "atomic": "red.global.add.u32 [%d0], 1;",
+    "copy": "cp.async.ca.shared.global [sm], [%d0], 4; cp.async.wait_all;",
+    "bulk": "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 16; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [sm], [%d0], 16, [bar]; L: mbarrier.try_wait.parity.shared::cta.b64 %p6, [bar], 0; @!%p6 bra L;",
+    "bulk store": "cp.async.bulk.global.shared::cta.bulk_group [%d0], [sm], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+}
+
+
+@pytest.mark.parametrize(("before", "between", "fine"), [
+    (GRIDS, "", True), (f"@%p0 {GRIDS}", "bar.sync 0;", True), (f"@%p0 {GRIDS}", "bar.warp.sync -1;", False),
+    (f"@%p0 {GRIDS}", "", False), ("", "", False), ("griddepcontrol.launch_dependents;", "", False),
+])  # fmt: skip
+@pytest.mark.parametrize("access", DEPENDENT)
+def test_memory_of_the_grid_in_front(access, before, between, fine):
+    """Lane 0 of warp 0 waits for it (`%p0`), or everybody; lane 0 of warp 1 touches global memory."""
+    body = f"""mov.u32 %r0, %tid.x; ld.param.u64 %d0, [p0]; setp.eq.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r0, 32;
+    @%p1 bra INIT; mbarrier.init.shared::cta.b64 [bar], 1; st.shared.v4.b32 [sm], {{%r0, %r0, %r0, %r0}}; fence.proxy.async; INIT: bar.sync 0;
+    {before} {between} @%p1 bra LAST; {DEPENDENT[access]} LAST: {GRIDS} ret;"""
+    variables = ".shared .align 16 .b8 sm[64];\n.shared .align 8 .b64 bar;"
+    report = run(body, [np.zeros(64, np.uint32)], block=64, variables=variables)
+    said = [f.message for f in report.findings]
+    if fine:
+        assert not said, said
+    else:
+        assert len(said) == 1 and "griddepcontrol.wait" in said[0] and report.findings[0].kind == "race", said

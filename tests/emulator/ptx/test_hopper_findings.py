@@ -147,6 +147,7 @@ CASES = {
     "a warp of the warpgroup goes elsewhere": ([("CONSUME:\n", "setp.ge.u32 %p7, %r0, 96; @%p7 bra END;\nCONSUME:\n")], {"deadlock"}, "wgmma.fence"),
     "operand overwritten before the wait": ([("wgmma.commit_group.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\nst.shared.b32 [%r1], %r0;\n")], {"missing-wait", "race"}, "st.shared.b32 [%r1]"),
     "ordinary store, then a copy over it": ([("READY:\n", "READY:\nst.shared.b32 [%r1], 0;\n")], {"proxy-fence"}, LOAD_A),
+    "another swizzle in the descriptor": ([("0x4000004000010000;\nmad.lo.u32 %r15", "0x8000004000010000;\nmad.lo.u32 %r15")], {"hazard"}, "wgmma.mma_async"),
     "the CTA ends with a copy under way": ([(f"{ROUNDS}; @%p5 bra PRODUCE", f"{ROUNDS + 1}; @%p5 bra PRODUCE")], {"missing-wait"}, "cp.async.bulk.tensor.2d.shared::cluster"),
 }  # fmt: skip
 
@@ -164,6 +165,27 @@ def test_defect(name, seeds):
         if len(kinds) == 1 and kinds != {"deadlock"} and "fence" in name:
             # A missing fence hides no other defect and causes none.
             assert {f.kind for f in report.findings} == kinds, [str(f) for f in report.findings]
+
+
+SAID = {
+    "wrong parity": ("uninitialised-read", ": smem", "parity 1 passes before the first phase"),
+    "too few bytes expected": ("deadlock", "expected bytes have not come", "expect_tx of exactly the bytes"),
+    "empty not waited for": ("missing-wait", "the copy's mbarrier, smem+28672: smem", "the parity is 0 for the first phase"),
+    "stage released before its product is done": ("race", "who waited for it has not told this thread: smem", "arrive at an mbarrier"),
+    "no proxy fence before the store": ("proxy-fence", "no proxy fence after the store: smem", "fence.proxy.async behind the store"),
+    "nobody releases a stage": ("deadlock", "smem+28688 never completes parity 0: in phase 0 1 of 1 arrivals are missing", "as many arrivals in each phase"),
+    "initialisation not published": ("race", "another warp initialises", "fence.mbarrier_init and a barrier"),
+    "another swizzle in the descriptor": ("hazard", "a swizzle of 64 bytes what was copied with one of 128: smem", "one swizzle for the tensor map"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_a_defect_says(name):
+    """Which place, which mbarrier, and what would be right."""
+    kind, message, hint = SAID[name]
+    changes = {"too few bytes expected": [(f"_, [%r13], {A_SIZE + B_SIZE}", f"_, [%r13], {A_SIZE + B_SIZE + 16}")]}.get(name, CASES[name][0])
+    said = [(f.message, f.hint) for seed in range(4) for f in pipeline(*changes, seed=seed)[0].findings if f.kind == kind]
+    assert any(message in m and hint in h for m, h in said), said
 
 
 def test_the_fence_may_stand_after_the_barrier():

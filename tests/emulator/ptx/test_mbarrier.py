@@ -43,10 +43,19 @@ def test_ring_of_one_stage(seed, checks):
     (("READY: bar.sync 0;", "READY:"), {"race", "uninitialised-read"}),
     (("mbarrier.arrive.shared::cta.b64 %d1, [%r20];", ""), {"deadlock"}),
     (("[%r20], 32;", "[%r20], 33;"), {"deadlock"}),
+    (("mbarrier.init.shared::cta.b64 [%r20], 32;", ""), {"uninitialised-read"}),
 ])  # fmt: skip
 def test_defects(change, kinds, seed):
     report, _ = go(PIPE.replace(*change), seed)
     assert {f.kind for f in report.findings} & kinds, [str(f) for f in report.findings]
+
+
+def test_waiting_for_an_mbarrier_that_nobody_initialises_ends():
+    """The finding, and a deadlock at once instead of a loop without end."""
+    text = PIPE.replace("mbarrier.init.shared::cta.b64 [%r21], 32;", "")
+    report, _ = go(text)
+    deadlocks = [f.message for f in report.findings if f.kind == "deadlock" and "%r21" in f.instruction]
+    assert deadlocks and "nobody initialises it" in deadlocks[0], [str(f) for f in report.findings]
 
 
 def test_tokens():

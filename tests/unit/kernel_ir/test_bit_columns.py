@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wavedsl.ir.layouts.bit_columns import cheapest, cost, evaluate
 
@@ -26,7 +26,6 @@ def holds(columns: tuple[int, ...], width: int, xor: bool, bare: int = 0) -> int
 COLUMN = st.one_of(st.integers(0, 10).map(lambda i: 1 << i), st.integers(0, 200), st.sampled_from((0, 48, 136, 144)))
 
 
-@settings(deadline=None)
 @given(st.lists(COLUMN, min_size=1, max_size=7), st.booleans(), st.integers(0, 2), st.integers(0, 1))
 def test_every_tree_is_its_columns(columns: list[int], xor: bool, more: int, bare: int) -> None:
     while columns and not columns[-1]:

@@ -224,7 +224,7 @@ def test_emit_covers_every_row_it_is_meant_for():
         "everywhere": False,
         "how": "eq", "index": 1, "axis": 2, "dtype": dtypes.f16, "start": 0, "count": 1, "width": 3, "signed": False,
         "unsigned": False, "selector": 0x07010203, "mask": 1, "bytes": 4, "imm": 0, "high": False, "simm": 0,
-        "buffer": "", "pending": 0, "level": 1, "atom": "vector", "slot": -1, "message": "m", "low": 0,
+        "buffer": "", "pending": 0, "level": 1, "atom": "vector", "message": "m", "low": 0,
         "more": True, "receivers": 1, "reading": True, "id": 2, "source": dtypes.i8, "operation": "fmul",
         "initial": False, "register": 0, "lane": 5,
     }  # fmt: skip

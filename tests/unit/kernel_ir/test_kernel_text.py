@@ -21,7 +21,7 @@ kernel axpy(x: pointer f32 read, y: pointer f32 readwrite, n: scalar i32 "extent
   %x: b32 = load.global %buf, %off, 0, true, true {bytes=4, imm=0}  ; a.py:3:4-8 in f < b.py:9
   %acc: f32x4 = for %i = 0 to 256 step 16 carry (%a: f32x4 = -0.0:f32x4) {label="K"} do
     %j = add %i, 4
-    %s: b32x4 = load.shared %j {bytes=16, imm=0, atom="vector", buffer="tile a", slot=-1}
+    %s: b32x4 = load.shared %j {bytes=16, imm=0, atom="vector", buffer="tile a"}
     %c: f32x4 = bitcast %s
     yield %c
   end

@@ -277,7 +277,7 @@ COPIES = """kernel k(x: pointer f32 read) waves={waves} shared=4096
   copy.commit
   {wait}
   {barrier}
-  %v: b32 = load.shared %a {{bytes=4, imm=0, atom="vector", buffer="a", slot=-1}}
+  %v: b32 = load.shared %a {{bytes=4, imm=0, atom="vector", buffer="a"}}
 end"""
 
 

@@ -263,8 +263,8 @@ def test_ring_slots_become_constants():
         %s = and %i, 1
         %o = shl %s, 13
         %a = add %b, %o
-        %v: b32 = load.shared %a {bytes=4, imm=0, atom="vector", buffer="x", slot=-1}
-        store.shared %a, true, %v {bytes=4, imm=256, buffer="x", slot=-1}
+        %v: b32 = load.shared %a {bytes=4, imm=0, atom="vector", buffer="x"}
+        store.shared %a, true, %v {bytes=4, imm=256, buffer="x"}
       end
     end"""
     out = unroll(parse(source), lambda op: 2, remainder=True)

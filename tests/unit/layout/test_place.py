@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.layouts.bank_cycles import bank_cycles
@@ -106,7 +106,6 @@ def enumerated_cycles(place: Place, access: Bits, nbytes: int, phase: Sequence[i
     return sum(max(Counter(word % banks for word in words).values()) for words in groups.values())
 
 
-@settings(deadline=None)
 @given(
     st.permutations(["l0", "l1", "l2", "l3", "l4", "l5", "e0", "e1", "e2"]),
     st.integers(2, 7),

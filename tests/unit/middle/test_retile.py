@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
 
@@ -58,6 +59,21 @@ def test_a_tile_that_fills_shared_memory_is_halved() -> None:
 
 def test_room_for_two_keeps_the_tile() -> None:
     assert slots(products.compile(target="gfx950", subs=SIZES)) == (2, 8)
+
+
+@pytest.mark.parametrize(("target", "found"), [("gfx90a", (2, 16)), ("gfx942", (1, 8)), ("gfx950", (2, 8))])
+def test_rows_of_a_second_workgroup_s_tiles_stay_whole_lines(target: str, found: tuple[int, int]) -> None:
+    """One slot of 128 x 128 x 64 leaves room for a second workgroup, which multiplies while the first one copies. Half
+    of K would be rows of 64 bytes: a line of gfx90a, half of one of gfx942, where each line came from L2 twice."""
+    wide = narrow((128, 128, 64), (2, 2), False)
+    made = wide.compile(target=target, subs={M: 4096, N: 4096, K: 512})
+    assert slots(made) == found
+    halves = narrow((128, 128, 32), (2, 2), False).compile(target=target, subs={M: 4096, N: 4096, K: 512})
+    a, b, c = np.zeros((4096, 512), np.float16), np.zeros((4096, 512), np.float16), np.zeros((4096, 4096), np.float32)
+    clocks, others = (sample(x, [a, b, c]).cycles for x in (made, halves))
+    assert clocks < (0.9 if target == "gfx942" else 1.02) * others
+    alone = wide.compile(target=target, subs={M: 256, N: 256, K: 512})
+    assert slots(alone) == (2, 8)  # nobody leaves room
 
 
 def narrow(tile: tuple[int, int, int], waves: tuple[int, int], transposed: bool) -> Any:

@@ -141,13 +141,13 @@ def bytes_of(view: np.ndarray) -> list[int]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(views(MEMORY), views(MEMORY))
 def test_overlap_is_exact_on_small_arrays(a, b):
     assert arrays.overlap(arrays.describe(a), arrays.describe(b)) == bool(set(bytes_of(a)) & set(bytes_of(b)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(views(MEMORY))
 def test_overlap_with_itself_is_exact(a):
     touched = bytes_of(a)

@@ -45,7 +45,7 @@ def test_attention_by_modulo_scheduling_is_within_a_tenth_of_its_bound() -> None
     assert check_schedule(body.nodes, body.edges, graphs.CAPACITY, found) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs.loop_bodies())
 def test_random_loops_are_scheduled_correctly(loop) -> None:  # type: ignore[no-untyped-def]
     nodes, edges, capacity = loop
@@ -61,7 +61,7 @@ def test_random_loops_are_scheduled_correctly(loop) -> None:  # type: ignore[no-
     assert again == modulo
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs.loop_bodies())
 def test_sinking_keeps_the_schedule_correct_and_moves_nothing_earlier(loop) -> None:  # type: ignore[no-untyped-def]
     nodes, edges, capacity = loop
@@ -73,7 +73,7 @@ def test_sinking_keeps_the_schedule_correct_and_moves_nothing_earlier(loop) -> N
     assert sunk.ii == found.ii and shift % found.ii == 0 and shift <= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs.loop_bodies())
 def test_hoisting_keeps_the_schedule_correct_and_moves_nothing_later(loop) -> None:  # type: ignore[no-untyped-def]
     nodes, edges, capacity = loop
@@ -100,7 +100,7 @@ def test_hoisting_starts_a_load_when_its_register_is_free() -> None:
     assert some.times == (2, 8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs.loop_bodies())
 def test_recurrence_bound_is_the_smallest_ii_without_a_positive_cycle(loop) -> None:  # type: ignore[no-untyped-def]
     nodes, edges, _ = loop
@@ -128,7 +128,7 @@ def test_a_cycle_behind_a_node_whose_first_successor_is_new_is_found() -> None:
     assert recurrence_mii(4, edges) == 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(graphs.loop_bodies())
 def test_no_schedule_lies_below_the_bound_of_units_between_two_iterations(loop) -> None:  # type: ignore[no-untyped-def]
     nodes, edges, capacity = loop
@@ -234,7 +234,7 @@ def test_registers_alive_are_counted_over_overlapping_iterations() -> None:
     assert max_live(schedule, wrapped) == {"a": brute_live(schedule, wrapped)} == {"a": 9}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs.loop_bodies())
 def test_registers_alive_equal_the_brute_count(loop) -> None:  # type: ignore[no-untyped-def]
     nodes, edges, capacity = loop
