@@ -409,7 +409,8 @@ def _depth(plan: Plan, form: Form, cut: tuple[int, int, int], groups: int, steps
     """How far the loop over K runs ahead; the plan says so. 0 stages: the compiler chooses."""
     tiles = plan.tiles
     if not tiles.pipeline_stages:
-        return Depth(0, 0, 0)
+        plan.in_flight = depth(form, cut, groups, max(1, steps), 2, 0, chip).in_flight
+        return Depth(0, 0, plan.in_flight)
     found = depth(form, cut, groups, max(1, steps), tiles.pipeline_stages, tiles.prefetch_distance, chip)
     plan.tiles = replace(
         tiles, tile_m=cut[0], tile_n=cut[1], tile_k=cut[2], pipeline_stages=found.stages,
