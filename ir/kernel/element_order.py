@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
+from wavedsl.ir.kernel.build_core import PINNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.pressure import NAMES, pressure
 from wavedsl.ir.kernel.read_again import constant_loads, read_again
@@ -64,8 +65,9 @@ def on_demand(kernel: Kernel, target: Target) -> int:
 
 def _order(kernel: Kernel, target: Target, again: Sequence[Op] = ()) -> None:
     """`again`: what may move although it loads."""
+    products = any(op.name in PINNED for op in kernel.body.walk())
     for region in list(kernel.body.regions()):
-        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again)).out
+        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again), products).out
 
 
 MANY = 8
@@ -100,8 +102,8 @@ class _Order:
     """The ops of a region in the order in which something asks for them: each that is pure right before the first one
     that needs it, or as soon as it takes no more registers than it gives back."""
 
-    def __init__(self, region: Region, scalars: bool, again: Set[Op] = frozenset()):
-        self.scalars = scalars
+    def __init__(self, region: Region, scalars: bool, again: Set[Op] = frozenset(), products: bool = False):
+        self.scalars, self.products = scalars, products
         movable = [op in again or _movable(op) for op in region.ops]
         self.waiting: dict[Value, Op] = {v: op for op, m in zip(region.ops, movable) if m for v in op.results}
         self.readers: dict[Value, list[Op]] = {}
@@ -169,9 +171,10 @@ class _Order:
 
     def _in_common(self, op: Op) -> list[Op] | None:
         """What has to be computed before an op, in order: only what many others wait for as well, such as the mask of
-        a row. None where there is more than that, or where it cannot be computed yet."""
+        a row of a product's operand. None where there is more than that, or where it cannot be computed yet; and
+        without products, where such a value is one more that is held: two rows of 32000 columns spilled for it."""
         wanted = [v for v in dict.fromkeys(op.args) if v in self.own and v not in self.made]
-        if any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
+        if (wanted and not self.products) or any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
             return None
         out: dict[Op, None] = {}
         work = [(v, False) for v in reversed(wanted)]

@@ -403,6 +403,7 @@ def test_gradients_by_atomics_do_not_spill(d: int, options: dict[str, Any], orac
 
 
 gpu_attention = example_files.load("gpu_attention", example_files.BENCHMARKS)
+attention_checks = example_files.load("attention_checks", example_files.BENCHMARKS)
 CHECKED = dict(gpu_attention.checks(tiny=False))
 QUICK_CHECKS = ("f8, d 64", "plain, d 128", "gradients, causal, d 128")
 SLOW_CHECKS = (
@@ -425,7 +426,7 @@ def test_no_option_of_attention_spills(name: str, oracle: Any, monkeypatch: pyte
     monkeypatch.setenv("WAVEDSL_DEVICE", "")  # a rehearsal sets it
     rehearsal = gpu_attention.Rehearsal("sm_90a")
     for example in ("forward", "backward", "packed", "packed_backward", "paged"):
-        monkeypatch.setattr(getattr(gpu_attention, example), "check", lambda *given: 0)  # nothing has been computed
+        monkeypatch.setattr(getattr(attention_checks, example), "check", lambda *given: 0)  # nothing has been computed
     with rehearsal.unit(name):
         CHECKED[name](gpu_attention.Place(rehearsal=rehearsal), "sm_90a", 0)
     assert rehearsal.kernels > 0 and not rehearsal.failed and not rehearsal.notes

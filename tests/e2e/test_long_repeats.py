@@ -71,8 +71,3 @@ def test_a_loop_computes_no_more_than_with_groups_of_a_tile(target: str) -> None
     long, short = (grouped("i4", g).compile(target=target, subs=size).resources.loops[0] for g in (128, 64))
     assert long.instructions["valu"] <= short.instructions["valu"]
     assert long.instructions["vmem"] <= short.instructions["vmem"]
-
-
-def test_what_is_no_whole_number_of_tiles_is_refused() -> None:
-    with pytest.raises(wd.ConstraintError, match="elements of K"):
-        grouped("f16", 96).compile(target="gfx942", subs={M: 64, N: 64, K: 192})

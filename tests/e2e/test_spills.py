@@ -50,7 +50,7 @@ def product(rows: int, columns: int):
     ],
 )
 def test_accumulators_that_do_not_fit(target: str, columns: int) -> None:
-    """512 and 1024 accumulators per lane, on 512 registers. (Three trips are straight code, which has few at a time.)"""
+    """512 and 1024 accumulators per lane, on 512 registers. (Three trips are straight code: few at a time.)"""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-2, 3, (256, 80)).astype(np.float16) for _ in range(2))
     c = np.full((256, 256), np.nan, np.float32)
