@@ -197,7 +197,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     if len(low.outlets_waiting) < len(group):
         return
     waiting, low.outlets_waiting = low.outlets_waiting, []
-    again = low.notes.order is not None or low.outlets_used > 0 or low.region_of(outlet.node) is not low.graph.region
+    again = used_before(low, outlet.node)
     low.outlets_used += len(group)
     alone = len(group) == len(low.outlets)
     stored = any(ordinary_stores(low, w[0].node, low.outlets) for w in waiting)
@@ -230,6 +230,11 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
         for p, place in zip(batch, places):
             _start(low, p, place)
         b.bulk_commit()
+
+
+def used_before(low: Lowering, n: Node) -> bool:
+    """Whether the buffers may be those of earlier panels when a node comes to use them."""
+    return low.notes.order is not None or low.outlets_used > 0 or low.region_of(n) is not low.graph.region
 
 
 def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:
