@@ -11,9 +11,9 @@ from wavedsl.ir.kernel.passes import no_needless_waits
 
 
 def kernel(parts: str) -> Kernel:
-    """`c`: a copy whose group is closed; `e`: a group without copies; a digit: a wait that lets as many pass; `s`: a bulk
-    store whose group is closed; `E`: a group of none; `w` and `r`: a wait until all have been written, or read; `v`:
-    until all but one have been read; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
+    """`c`: a copy whose group is closed; `e`: a group without copies; a digit: a wait that lets as many pass; `s`: a
+    bulk store whose group is closed; `E`: a group of none; `w` and `r`: a wait until all have been written, or read;
+    `v`: until all but one have been read; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
     b.kernel.shared_names.update(a=(0, 4096))
     b.kernel.shared_bytes = 4096
