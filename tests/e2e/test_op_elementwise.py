@@ -303,6 +303,15 @@ def test_integers_round_once_to_floats(dtype: wd.DType, target: str, oracle: Cal
         np.testing.assert_array_equal(meant.astype(np.float64), [nearest(n, digits, 0) for n in numbers])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_denormal_quotients_of_f64_are_rounded_once(target: str, oracle: Callable[[str], str]) -> None:
+    """A quotient rounded to 53 digits, and then to those of a denormal number, is another one time in two hundred."""
+    rng = np.random.default_rng(0)
+    x = np.ldexp(rng.uniform(1, 2, 2048) * rng.choice([-1, 1], 2048), rng.integers(-560, -515, 2048))
+    y = np.ldexp(rng.uniform(1, 2, 2048), 508)
+    agree(binary(lambda u, v: u / v, wd.f64), [x, y, np.zeros_like(x)], target, oracle)
+
+
 @pytest.mark.parametrize("target", WITH_TF32)
 def test_f64_rounds_once_to_tf32(target: str) -> None:
     """Just below a tie, which f32 would make one, and casts to tf32 round those away from zero."""
