@@ -104,7 +104,7 @@ def emit_reduction(low: Lowering, outlet: Outlet, value: Fragment, context: Cont
         first[dim_name(spread.dim)] = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
     low.note(f"add to {info.name}: {len(panels)} panels of {height} rows through shared memory")
     again = used_before(low, n)
-    low.outlets_used += 1
+    low.writes.outlets_used += 1
     for start in range(0, len(panels), BUFFERS):
         batch = panels[start : start + BUFFERS]
         if start or again:

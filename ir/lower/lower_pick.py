@@ -299,9 +299,9 @@ def _or_zero(low: Lowering, inside: Value, number: Value) -> Value:
 
 def _lies_in_scratch(low: Lowering, layout: Layout, numbers: Sequence[Value]) -> bool:
     """Whether these elements were written last to the wave's part of the scratch buffer, in the same straight code."""
-    if low.in_scratch is None:
+    if low.room.in_scratch is None:
         return False
-    region, laid, written, behind = low.in_scratch
+    region, laid, written, behind = low.room.in_scratch
     if region is not low.b.region or len(written) != len(numbers) or not same_layout(laid, layout):
         return False
     if any(x is not y for x, y in zip(written, numbers)):
@@ -328,7 +328,7 @@ def through_scratch(
         strides[d] = step
         step *= sizes[d]
     wave = b.wave() if low.partition.waves > 1 else 0
-    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
+    base = total(b, [low.room.scratch, scaled(b, wave, low.room.scratch_share)])
     lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
     numbers = [value.element(b, e) for e in range(source.elements_per_lane)]
     if not _lies_in_scratch(low, source, numbers):
@@ -338,7 +338,7 @@ def through_scratch(
             cell = [b.bitcast(w, B32) if w.type is not B32 else w for w in cells_of(b, number)]
             b.store_shared(at, b.vec(*cell) if len(cell) > 1 else cell[0], bytes=4 * words, buffer=SCRATCH)
         order(low)
-        low.in_scratch = b.region, source, numbers, b.region.ops[-1]
+        low.room.in_scratch = b.region, source, numbers, b.region.ops[-1]
     kept = [d for d in layout.dims if d in strides and d != dim]
     moving = [scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept]
     out = []
