@@ -363,3 +363,35 @@ def test_an_undefined_lane_is_found_where_it_ends_up(target, body, store, lane):
     report = run(f"{START}s_nop 1\n{body}\n{STORE.format(store)}", [np.zeros(64, np.uint32)], target=target, lds=256)
     found = [(f.kind, f.lane) for f in report.findings]
     assert found == ([] if lane is None else [("uninitialised-read", lane)])
+
+
+# ---- LDS accesses at odd addresses
+
+
+def odd_words(tail: str, block: int = 64):
+    """Lane l writes its number at byte 8 l + 1 of LDS."""
+    out = np.zeros(block, np.uint32)
+    body = f"{START}v_lshlrev_b32 v4, 3, v0\nds_write_b32 v4, v0 offset:1\n"
+    return run(body + tail, [out], block=block, lds=2048), out
+
+
+def test_a_word_at_an_odd_address_is_four_bytes():
+    """From its first odd address on LDS is followed byte by byte."""
+    read = "s_waitcnt lgkmcnt(0)\nds_read_b32 v5, v4 offset:{}\ns_waitcnt lgkmcnt(0)\n" + STORE.format(5)
+    report, out = odd_words(read.format(1))
+    assert report.findings == [] and out.tolist() == LANE.tolist()
+    report, _ = odd_words(read.format(0))  # byte 0 holds nothing
+    assert [f.kind for f in report.findings] == ["uninitialised-read"]
+    both = "v_mov_b32 v6, 0\nds_write_b8 v4, v6\n" + read.format(0)
+    report, out = odd_words(both)
+    assert report.findings == [] and out.tolist() == (LANE << 8).tolist()
+
+
+@pytest.mark.parametrize(("offset", "race"), [(1, True), (4, True), (5, False), (8, False), (9, True)])
+def test_waves_race_for_the_bytes_that_they_share(offset, race):
+    """Wave 1 writes the words of wave 0, some bytes on: those of 8 l + 1 to 8 l + 4, or none of them."""
+    other = "v_and_b32 v6, 63, v0\nv_lshlrev_b32 v6, 3, v6\nv_cmp_lt_u32 vcc, 63, v0\ns_nop 1\ns_mov_b64 exec, vcc\n"
+    other += f"v_mov_b32 v7, 77\nds_write_b8 v6, v7 offset:{offset}\ns_waitcnt lgkmcnt(0)"
+    report, _ = odd_words(other, 128)
+    kinds = {f.kind for f in report.findings}
+    assert kinds == ({"race"} if race else set())
