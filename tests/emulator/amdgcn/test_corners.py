@@ -395,3 +395,73 @@ def test_waves_race_for_the_bytes_that_they_share(offset, race):
     report, _ = odd_words(other, 128)
     kinds = {f.kind for f in report.findings}
     assert kinds == ({"race"} if race else set())
+
+
+# ---- memory
+
+TWO = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+s_mov_b32 s12, s8
+s_and_b32 s13, s9, 0xffff
+s_movk_i32 s14, 64
+s_mov_b32 s15, 0x27000
+"""
+
+
+@pytest.mark.parametrize(("size", "row", "signed"), [
+    (1, "ubyte", False), (1, "sbyte", True), (2, "ushort", False), (2, "sshort", True),
+])  # fmt: skip
+def test_narrow_loads_straight_to_lds_fill_a_word(size, row, signed):
+    """A lane's slot has four bytes: what it loads is extended, and 0 where it lies beyond the buffer."""
+    data, out = random_words(64), np.zeros(64, np.uint32)
+    body = f"{TWO}v_lshlrev_b32 v2, {size - 1}, v0\ns_mov_b32 m0, 0\ns_nop 0\n"
+    body += f"buffer_load_{row} v2, s[12:15], 0 offen lds\ns_waitcnt vmcnt(0)\n"
+    body += "ds_read_b32 v3, v1\ns_waitcnt lgkmcnt(0)\nglobal_store_dword v1, v3, s[10:11]"
+    assert run(body, [data, out], lds=256).findings == []
+    loaded = data.view(f"{'i' if signed else 'u'}{size}")[:64].astype(np.int64) & 0xFFFFFFFF
+    assert out.tolist() == np.where(LANE * size < 64, loaded, 0).tolist()
+
+
+def test_scalar_loads_beyond_an_end():
+    """S_BUFFER_LOAD gives 0 for each dword beyond the buffer, here where memory ends too; S_LOAD must stay in it."""
+    data, out = np.arange(1, 17, dtype=np.uint32), np.zeros(64, np.uint32)
+    show = "s_waitcnt lgkmcnt(0)\nv_mov_b32 v2, s16\nv_mov_b32 v3, s17\nv_cndmask_b32 v2, v2, v3, s[20:21]\n"
+    show = f"s_mov_b32 s20, 0xfffffffe\ns_mov_b32 s21, -1\n{show}global_store_dword v1, v2, s[10:11]"
+    report = run(f"{TWO}s_buffer_load_dwordx2 s[16:17], s[12:15], 0x3c\n{show}", [data, out])
+    assert report.findings == [] and out[:2].tolist() == [16, 0]
+    wrong = run(f"{TWO}s_movk_i32 s14, 68\ns_buffer_load_dwordx2 s[16:17], s[12:15], 0x3c\n{show}", [data, out])
+    assert [f.kind for f in wrong.findings] == ["out-of-bounds"] and out[0] == 16  # a buffer that is too long
+    report = run(f"{TWO}s_load_dwordx2 s[16:17], s[8:9], 0x3c\n{show}", [data, out])
+    assert [f.kind for f in report.findings] == ["out-of-bounds"] and "s_load_dwordx2" in report.findings[0].instruction
+
+
+def test_a_flat_store_goes_where_each_lane_points():
+    """FLAT: an address in the shared aperture is one of LDS, any other one of memory."""
+    data, out = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    body = f"""{TWO}s_mov_b64 s[4:5], src_shared_base
+ds_write_b32 v1, v0 offset:256
+v_mov_b32 v5, s9
+v_add_co_u32 v4, vcc, s8, v1
+s_nop 1
+v_addc_co_u32 v5, vcc, 0, v5, vcc
+v_mov_b32 v7, s5
+v_cmp_gt_u32 vcc, 32, v0
+s_nop 1
+v_cndmask_b32 v4, v4, v1, vcc
+v_cndmask_b32 v5, v5, v7, vcc
+v_add_u32 v6, 100, v0
+v_mov_b32 v8, 0
+ds_write_b32 v1, v8
+s_waitcnt lgkmcnt(0)
+flat_store_dword v[4:5], v6
+s_waitcnt vmcnt(0) lgkmcnt(0)
+ds_read_b32 v9, v1
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v9, s[10:11]"""
+    report = run(body, [data, out], lds=512)
+    assert report.findings == []
+    assert out.tolist() == np.where(LANE < 32, 100 + LANE, 0).tolist()
+    assert data.tolist() == np.where(LANE < 32, 0, 100 + LANE).tolist()
