@@ -6,6 +6,7 @@ In: a parsed line with its row's `Mem`. Out: `step(state)`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Reg
@@ -59,9 +60,8 @@ def smem(ctx: Context, env: Env, line: Line, index: int) -> Step:
             for i, on in enumerate(inside):
                 if on.any():
                     words[i, on], wrong = env.memory.load(at[on] + 4 * i, 4)
-                    if wrong is not None:
-                        wrong.mask = np.isin(np.arange(st.waves), np.flatnonzero(on)[wrong.mask])
-                        fault = fault or wrong
+                    if wrong is not None and fault is None:
+                        fault = replace(wrong, mask=np.isin(np.arange(st.waves), np.flatnonzero(on)[wrong.mask]))
         else:
             words, fault = env.memory.load(at, size)
         if fault is not None and check is not None:
