@@ -73,7 +73,7 @@ class Undefined:
         if inst.special == "writelane":
             self._write_lane(st, marks, info)
             return
-        if inst.special == "permlane_swap":
+        if inst.special == "permlane_swap" or inst.base == "v_swap_b32":
             self._swap(st, marks, info)
             return
         if inst.special in ("ds_bpermute", "ds_permute", "ds_swizzle"):
@@ -105,14 +105,18 @@ class Undefined:
         return np.where(there, source, -1), np.broadcast_to(enabled, there.shape) if zero else enabled & there
 
     def _swap(self, st: State, marks: Marks, info: Info) -> None:
-        """v_permlane: odd groups of lanes of a change places with even groups of b."""
+        """v_permlane: odd groups of lanes of a change places with even groups of b; v_swap: all lanes do."""
         codes = [info.foot.operands[name][0] for name in ("a", "b")]
         a, b = (self.lanes(st, marks, c) if marks.undef >> c & 1 else np.zeros((st.waves, LANES), bool) for c in codes)
-        lane, n = np.arange(LANES), info.inst.extra
-        odd = lane // n % 2 == 1
         origins = [marks.origin.get(c, info.index) for c in codes]
-        self.define(st, marks, codes[0], np.where(odd, b[:, lane ^ n], a), origins[1], True)
-        self.define(st, marks, codes[1], np.where(odd, b, a[:, lane ^ n]), origins[0], True)
+        lane, n = np.arange(LANES), info.inst.extra
+        if info.inst.special == "permlane_swap":
+            odd = lane // n % 2 == 1
+            new_a, new_b = np.where(odd, b[:, lane ^ n], a), np.where(odd, b, a[:, lane ^ n])
+        else:
+            new_a, new_b = b, a
+        self.define(st, marks, codes[0], new_a, origins[1], True)
+        self.define(st, marks, codes[1], new_b, origins[0], True)
 
     def _exchange(self, st: State, marks: Marks, info: Info) -> None:
         """LDS instructions that move values between lanes: what comes from an undefined lane, or from nobody knows

@@ -356,6 +356,8 @@ s_nop 15"""
     ("gfx942", f"ds_swizzle_b32 v2, v5 offset:swizzle(SWAP,1){LDS_WAIT}", 2, 0),
     ("gfx950", "v_mov_b32 v2, 1\ns_nop 1\nv_permlane32_swap_b32 v2, v5", 2, 32),
     ("gfx950", "v_mov_b32 v2, 1\ns_nop 1\nv_permlane32_swap_b32 v5, v2", 2, 0),
+    ("gfx942", "v_mov_b32 v2, 1\nv_swap_b32 v2, v5", 2, 0), ("gfx942", "v_mov_b32 v2, 1\nv_swap_b32 v2, v5", 5, None),
+    ("gfx942", f"ds_write_b32 v1, v0\nds_add_u32 v1, v5{LDS_WAIT}\nds_read_b32 v2, v1{LDS_WAIT}", 2, 0),
     ("gfx950", MATRIX.format(30), 40, 0), ("gfx950", MATRIX.format(31), 40, None),
 ])  # fmt: skip
 def test_an_undefined_lane_is_found_where_it_ends_up(target, body, store, lane):
