@@ -73,7 +73,7 @@ class Undefined:
         if inst.special == "writelane":
             self._write_lane(st, marks, info)
             return
-        if inst.special == "permlane_swap" or inst.base == "v_swap_b32":
+        if len(inst.operands) == 2 and all(o.reads and o.writes for o in inst.operands):
             self._swap(st, marks, info)
             return
         if inst.special in ("ds_bpermute", "ds_permute", "ds_swizzle"):
@@ -105,7 +105,7 @@ class Undefined:
         return np.where(there, source, -1), np.broadcast_to(enabled, there.shape) if zero else enabled & there
 
     def _swap(self, st: State, marks: Marks, info: Info) -> None:
-        """v_permlane: odd groups of lanes of a change places with even groups of b; v_swap: all lanes do."""
+        """Two registers that change places: all lanes, or odd groups of a with even groups of b."""
         codes = [info.foot.operands[name][0] for name in ("a", "b")]
         a, b = (self.lanes(st, marks, c) if marks.undef >> c & 1 else np.zeros((st.waves, LANES), bool) for c in codes)
         origins = [marks.origin.get(c, info.index) for c in codes]
