@@ -197,8 +197,7 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
     if len(low.writes.outlets_waiting) < len(group):
         return
     waiting, low.writes.outlets_waiting = low.writes.outlets_waiting, []
-    inner = low.region_of(outlet.node) is not low.graph.region
-    again = low.notes.order is not None or low.writes.outlets_used > 0 or inner
+    again = used_before(low, outlet.node)
     low.writes.outlets_used += len(group)
     alone = len(group) == len(low.writes.outlets)
     stored = any(ordinary_stores(low, w[0].node, low.writes.outlets) for w in waiting)
@@ -231,6 +230,11 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
         for p, place in zip(batch, places):
             _start(low, p, place)
         b.bulk_commit()
+
+
+def used_before(low: Lowering, n: Node) -> bool:
+    """Whether the buffers may be those of earlier panels when a node comes to use them."""
+    return low.notes.order is not None or low.writes.outlets_used > 0 or low.region_of(n) is not low.graph.region
 
 
 def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:

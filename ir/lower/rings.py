@@ -7,7 +7,8 @@ Per slot there are two barriers. `full` ends a phase when the one thread that is
 their bytes have; `empty` when every wave that reads the slot has arrived, in all workgroups of a cluster into whose
 slots this one copies (`cluster_shape`). A ring is used in order: fill and use number
 i take slot i % slots, in phase i // slots. Both sides walk along with a slot and a parity that flips when the slot
-wraps; waiting for the parity before the first phase passes at once, so the filler starts one phase ahead.
+wraps; waiting for the parity before the first phase passes at once, so the filler starts one phase ahead. A wave that
+fills what it alone reads needs no `empty`: it comes to fill a slot behind the waits for what has read it (`handed`).
 
 Invariant: reads with the same readers share a ring, so one wait covers all operands of a product.
 """
@@ -148,7 +149,7 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
     for ring in rings:
         low.room.top = -(-low.room.top // BARRIER_BYTES) * BARRIER_BYTES
         ring.bars = low.room.top
-        low.room.top += 2 * ring.slots * BARRIER_BYTES
+        low.room.top += (1 + handed(low, ring)) * ring.slots * BARRIER_BYTES
         if any(may_straddle(low, n) for n in ring.members):
             ring.own = low.room.top
             low.room.top += BARRIER_BYTES
@@ -169,6 +170,12 @@ def _reserve_parts(low: Lowering, rings: Sequence[Ring]) -> None:
         low.room.top = max(low.room.top, end)
 
 
+def handed(low: Lowering, ring: Ring) -> bool:
+    """Whether slots are given back to others: a copying warpgroup, or waves that read the ring too, of this workgroup
+    or of its cluster."""
+    return low.matrix.strategy.specialize or low.partition.waves > 1 or ring.partners > 1
+
+
 def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
     """One thread makes all barriers; nobody goes on before they are known. It also asks for the tensor maps, which the
     first copy by each would have to wait for."""
@@ -180,7 +187,8 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
         for ring in rings:
             for slot in range(ring.slots):
                 b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)
-                b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.partners)
+                if handed(low, ring):
+                    b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.partners)
             if ring.own >= 0:
                 b.signal_init(ring.own, 1)
         b.signal_publish()
@@ -247,9 +255,11 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop.
     `env` holds what the coordinates of the reads need. What lies outside an array becomes zero by itself."""
     b = low.b
-    low.note(f"fill ring {ring.name}: wait until the slot is empty, expect {ring.bytes} bytes, start the copies")
-    parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
-    b.signal_wait(ring.empty(low), parity)
+    waits = "wait until the slot is empty, " if handed(low, ring) else ""
+    low.note(f"fill ring {ring.name}: {waits}expect {ring.bytes} bytes, start the copies")
+    if handed(low, ring):
+        parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
+        b.signal_wait(ring.empty(low), parity)
     base = low.base_at(iteration)
     tiles = []
     straddles: Value | None = None
@@ -335,12 +345,16 @@ def wait_full(low: Lowering, ring: Ring) -> None:
         ring.waited = True
 
 
-def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None, met: bool = False) -> None:
+def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None, met: bool = False) -> bool:
     """This wave has read a slot (this one) for the last time; `when`: only if that holds. One lane says so: for matrix
-    instructions, which end for the whole warpgroup, or for all lanes once they have `met`."""
+    instructions, which end for the whole warpgroup, or for all lanes once they have `met`. Gives whether they meet for
+    it."""
     b = low.b
-    if not met and any(n.id in low.reads.fetched for n in ring.members):
+    meets = not met and any(n.id in low.reads.fetched for n in ring.members)
+    if meets:
         b.wave_barrier()
+    if not handed(low, ring):
+        return meets
     low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
     partners = ring.partners
     mask = b.cmp("slt", b.lane(), partners)
@@ -350,3 +364,4 @@ def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = No
         b.signal_arrive_at(ring.empty(low, slot), partner, mask)
     else:
         b.signal_arrive(ring.empty(low, slot), mask)
+    return meets

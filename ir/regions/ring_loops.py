@@ -181,10 +181,7 @@ class Products:
                 release(low, ring, ring.before(low), self.again)
         done, self.new = self.new[: len(self.new) - pending], self.new[len(self.new) - pending :]
         busy = [r for n in self.region.nodes if n.id in self.left or n in self.new for r in self.rings(n)]
-        for n in done:
-            for ring in self.rings(n):
-                if ring not in busy and ring not in self.late and ring not in self.given_back:
-                    self.give_back(ring)
+        self.give_back(ring for n in done for ring in self.rings(n) if ring not in busy)
 
     def meet(self) -> None:
         """Before waves meet: what they may overwrite behind the barrier has been read."""
@@ -196,14 +193,15 @@ class Products:
         stay = [i for i, n in enumerate(self.new) if n not in self.postponed]
         if stay:
             self.wait(len(self.new) - 1 - max(stay))
-        for ring in mine:
-            if ring not in self.late and ring not in self.given_back:
-                self.give_back(ring)
+        self.give_back(mine)
 
-    def give_back(self, ring: Ring) -> None:
-        """A slot that nothing in this run of the region reads any more."""
-        self.given_back.append(ring)
-        release(self.low, ring, self.crossing.get(ring))
+    def give_back(self, rings: Iterable[Ring]) -> None:
+        """Slots that nothing in this run of the region reads any more, those that nobody has given back, together."""
+        met = False
+        for ring in rings:
+            if ring not in self.late and ring not in self.given_back:
+                self.given_back.append(ring)
+                met = release(self.low, ring, self.crossing.get(ring), met=met) or met
 
 
 def rings_read(low: Lowering, region: Region, n: Node) -> list[Ring]:
@@ -564,9 +562,7 @@ def _trip(
         if p == after[0] and after[1] is not None:
             after[1]()
         if p == last:
-            for ring in done:
-                if ring not in products.given_back:
-                    products.give_back(ring)
+            products.give_back(done)
     products.end(mine)
     low.matrix.running = outer
     for ring in mine:

@@ -92,6 +92,10 @@ class AsyncCopies:
             elif isinstance(take, RegUse):
                 count = pick(m.reg(take.reg), lanes).astype(np.int64)
             source = frm.address(lanes)
+            if count is not None and m.checks and (count > width).any():
+                i = int(np.argmax(count > width))
+                text = f"asks for {int(count[i])} bytes of a copy of {width}: undefined"
+                m.tell("out-of-bounds", inst, text, i if lanes is None else int(lanes[i]))
             words = self._read(frm, source, lanes, count, width)
             if not m.checks:
                 to.shared.store(offset, width, words, lanes)
