@@ -234,7 +234,8 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
 
 def used_before(low: Lowering, n: Node) -> bool:
     """Whether the buffers may be those of earlier panels when a node comes to use them."""
-    return low.notes.order is not None or low.writes.outlets_used > 0 or low.region_of(n) is not low.graph.region
+    inner = low.region_of(n) is not low.graph.region
+    return low.notes.order is not None or low.writes.outlets_used > 0 or inner
 
 
 def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:

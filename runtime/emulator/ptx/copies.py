@@ -76,7 +76,6 @@ class AsyncCopies:
             raise CompileError("ptxas 13.0 can make an illegal instruction of cp.async with a cache policy")
         width = size.value
         take = inst.args[3] if len(inst.args) > 3 else None
-        ignore = isinstance(take, RegUse) and take.reg.type == "pred"
         to = Access(m, inst, pc, "shared", dst, width, True)
         frm = Access(m, inst, pc, "global", src, width, False)
 
@@ -86,9 +85,6 @@ class AsyncCopies:
             count = None
             if isinstance(take, Imm):
                 count = np.full(len(offset), take.value, np.int64)
-            elif ignore and isinstance(take, RegUse):
-                p = pick(m.reg(take.reg), lanes) != take.negated
-                count = np.where(p, 0, width)
             elif isinstance(take, RegUse):
                 count = pick(m.reg(take.reg), lanes).astype(np.int64)
             source = frm.address(lanes)

@@ -420,6 +420,27 @@ def test_a_copy_of_more_bytes_than_it_has_room_for(size, wrong):
     assert np.array_equal(out, np.concatenate([kept[128:], kept[:128]]))
 
 
+# Lane by lane: even ones close a group of the first copy and wait for it, odd ones close none and wait for all.
+PARTED = COPY.replace("cp.async.commit_group;\ncp.async.cg.shared.global [%r4+1024]", """and.b32 %r1, %r0, 1; setp.eq.u32 %p1, %r1, 1;
+@%p1 bra ODD;
+cp.async.commit_group;
+ODD: cp.async.cg.shared.global [%r4+1024]""").replace("cp.async.wait_group 1;", """@%p1 bra LAST;
+cp.async.wait_group 1;
+bra BOTH;
+LAST: cp.async.wait_group 0;
+BOTH:""")  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_each_threads_own(seed):
+    """PTX ISA: cp.async-groups are per thread. An odd lane has one group of both copies, an even one has two."""
+    report, source, out = copy(PARTED, seed)
+    assert report.findings == []
+    assert np.array_equal(out, np.concatenate([source[128:], source[:128]]))
+    early = copy(PARTED.replace("LAST: cp.async.wait_group 0", "LAST: cp.async.wait_group 1"), seed)[0]
+    one(early, "missing-wait", "ld.shared.v4.b32")
+
+
 def test_overwriting_a_copy_in_flight():
     text = COPY.replace("cp.async.wait_group 1;", "st.shared.b32 [%r4+1024], %r0;\ncp.async.wait_group 1;")
     one(copy(text)[0], "missing-wait", "st.shared.b32")
