@@ -329,3 +329,141 @@ def test_stochastic_rounding_adds_the_seed_below_the_kept_digits(target, row, di
         assert got.tolist() == want
         rest = [i for i in range(4) if i != byte]
         assert (codes[:, rest] == np.array([0x44, 0x33, 0x22, 0x11])[rest]).all()
+
+
+# ---- undefined lanes that instructions move (v5, v10 and v30 hold nothing)
+
+LDS_WAIT = "\ns_waitcnt lgkmcnt(0)"
+MATRIX = "\n".join(f"v_mov_b32 v{i}, 0" for i in (*range(10, 26), 31)) + """
+s_nop 3
+v_mfma_scale_f32_16x16x128_f8f6f4 v[40:43], v[10:17], v[18:25], 0, v{}, v31 op_sel_hi:[0,0,0]
+s_nop 15"""
+
+
+@pytest.mark.parametrize(("target", "body", "store", "lane"), [
+    ("gfx942", "v_mov_b32_dpp v5, v0 row_shr:1 row_mask:0xf bank_mask:0xf", 5, 0),
+    ("gfx942", "v_mov_b32_dpp v5, v0 row_shr:1 row_mask:0xf bank_mask:0xf bound_ctrl:0", 5, None),
+    ("gfx942", "v_mov_b32_dpp v5, v0 row_ror:1 row_mask:0x7 bank_mask:0xf", 5, 48),
+    ("gfx942", "s_mov_b64 exec, 0xfffc\ns_nop 4\nv_mov_b32_dpp v5, v0 row_shr:1 row_mask:0xf bank_mask:0xf", 5, 2),
+    ("gfx942", "v_writelane_b32 v5, 7, 0", 5, 1),
+    ("gfx942", "s_mov_b32 s6, 0\nv_writelane_b32 v5, 7, s6", 5, 1),
+    ("gfx942", "s_mov_b32 s6, 9\nv_readlane_b32 s4, v5, s6\ns_nop 1\nv_mov_b32 v2, s4", 2, 0),
+    ("gfx942", "s_mov_b32 s6, 9\nv_writelane_b32 v5, 7, s6\ns_nop 1\nv_readlane_b32 s4, v5, s6\ns_nop 1\n"
+     "v_mov_b32 v2, s4", 2, None),
+    ("gfx942", f"v_xor_b32 v4, 4, v1\nv_writelane_b32 v5, 7, 0\nds_bpermute_b32 v2, v4, v5{LDS_WAIT}", 2, 0),
+    ("gfx942", f"ds_bpermute_b32 v2, v5, v0{LDS_WAIT}", 2, 0),
+    ("gfx942", f"ds_permute_b32 v2, v1, v5{LDS_WAIT}", 2, 0),
+    ("gfx942", f"ds_swizzle_b32 v2, v5 offset:swizzle(SWAP,1){LDS_WAIT}", 2, 0),
+    ("gfx950", "v_mov_b32 v2, 1\ns_nop 1\nv_permlane32_swap_b32 v2, v5", 2, 32),
+    ("gfx950", "v_mov_b32 v2, 1\ns_nop 1\nv_permlane32_swap_b32 v5, v2", 2, 0),
+    ("gfx942", "v_mov_b32 v2, 1\nv_swap_b32 v2, v5", 2, 0), ("gfx942", "v_mov_b32 v2, 1\nv_swap_b32 v2, v5", 5, None),
+    ("gfx942", f"ds_write_b32 v1, v0\nds_add_u32 v1, v5{LDS_WAIT}\nds_read_b32 v2, v1{LDS_WAIT}", 2, 0),
+    ("gfx950", MATRIX.format(30), 40, 0), ("gfx950", MATRIX.format(31), 40, None),
+])  # fmt: skip
+def test_an_undefined_lane_is_found_where_it_ends_up(target, body, store, lane):
+    """Lanes that DPP does not write keep what they had; a lane that a register names counts. `lane`: the finding's."""
+    report = run(f"{START}s_nop 1\n{body}\n{STORE.format(store)}", [np.zeros(64, np.uint32)], target=target, lds=256)
+    found = [(f.kind, f.lane) for f in report.findings]
+    assert found == ([] if lane is None else [("uninitialised-read", lane)])
+
+
+# ---- LDS accesses at odd addresses
+
+
+def odd_words(tail: str, block: int = 64):
+    """Lane l writes its number at byte 8 l + 1 of LDS."""
+    out = np.zeros(block, np.uint32)
+    body = f"{START}v_lshlrev_b32 v4, 3, v0\nds_write_b32 v4, v0 offset:1\n"
+    return run(body + tail, [out], block=block, lds=2048), out
+
+
+def test_a_word_at_an_odd_address_is_four_bytes():
+    """From its first odd address on LDS is followed byte by byte."""
+    read = "s_waitcnt lgkmcnt(0)\nds_read_b32 v5, v4 offset:{}\ns_waitcnt lgkmcnt(0)\n" + STORE.format(5)
+    report, out = odd_words(read.format(1))
+    assert report.findings == [] and out.tolist() == LANE.tolist()
+    report, _ = odd_words(read.format(0))  # byte 0 holds nothing
+    assert [f.kind for f in report.findings] == ["uninitialised-read"]
+    both = "v_mov_b32 v6, 0\nds_write_b8 v4, v6\n" + read.format(0)
+    report, out = odd_words(both)
+    assert report.findings == [] and out.tolist() == (LANE << 8).tolist()
+
+
+@pytest.mark.parametrize(("offset", "race"), [(1, True), (4, True), (5, False), (8, False), (9, True)])
+def test_waves_race_for_the_bytes_that_they_share(offset, race):
+    """Wave 1 writes the words of wave 0, some bytes on: those of 8 l + 1 to 8 l + 4, or none of them."""
+    other = "v_and_b32 v6, 63, v0\nv_lshlrev_b32 v6, 3, v6\nv_cmp_lt_u32 vcc, 63, v0\ns_nop 1\ns_mov_b64 exec, vcc\n"
+    other += f"v_mov_b32 v7, 77\nds_write_b8 v6, v7 offset:{offset}\ns_waitcnt lgkmcnt(0)"
+    report, _ = odd_words(other, 128)
+    kinds = {f.kind for f in report.findings}
+    assert kinds == ({"race"} if race else set())
+
+
+# ---- memory
+
+TWO = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+s_mov_b32 s12, s8
+s_and_b32 s13, s9, 0xffff
+s_movk_i32 s14, 64
+s_mov_b32 s15, 0x27000
+"""
+
+
+@pytest.mark.parametrize(("size", "row", "signed"), [
+    (1, "ubyte", False), (1, "sbyte", True), (2, "ushort", False), (2, "sshort", True),
+])  # fmt: skip
+def test_narrow_loads_straight_to_lds_fill_a_word(size, row, signed):
+    """A lane's slot has four bytes: what it loads is extended, and 0 where it lies beyond the buffer."""
+    data, out = random_words(64), np.zeros(64, np.uint32)
+    body = f"{TWO}v_lshlrev_b32 v2, {size - 1}, v0\ns_mov_b32 m0, 0\ns_nop 0\n"
+    body += f"buffer_load_{row} v2, s[12:15], 0 offen lds\ns_waitcnt vmcnt(0)\n"
+    body += "ds_read_b32 v3, v1\ns_waitcnt lgkmcnt(0)\nglobal_store_dword v1, v3, s[10:11]"
+    assert run(body, [data, out], lds=256).findings == []
+    loaded = data.view(f"{'i' if signed else 'u'}{size}")[:64].astype(np.int64) & 0xFFFFFFFF
+    assert out.tolist() == np.where(LANE * size < 64, loaded, 0).tolist()
+
+
+def test_scalar_loads_beyond_an_end():
+    """S_BUFFER_LOAD gives 0 for each dword beyond the buffer, here where memory ends too; S_LOAD must stay in it."""
+    data, out = np.arange(1, 17, dtype=np.uint32), np.zeros(64, np.uint32)
+    show = "s_waitcnt lgkmcnt(0)\nv_mov_b32 v2, s16\nv_mov_b32 v3, s17\nv_cndmask_b32 v2, v2, v3, s[20:21]\n"
+    show = f"s_mov_b32 s20, 0xfffffffe\ns_mov_b32 s21, -1\n{show}global_store_dword v1, v2, s[10:11]"
+    report = run(f"{TWO}s_buffer_load_dwordx2 s[16:17], s[12:15], 0x3c\n{show}", [data, out])
+    assert report.findings == [] and out[:2].tolist() == [16, 0]
+    wrong = run(f"{TWO}s_movk_i32 s14, 68\ns_buffer_load_dwordx2 s[16:17], s[12:15], 0x3c\n{show}", [data, out])
+    assert [f.kind for f in wrong.findings] == ["out-of-bounds"] and out[0] == 16  # a buffer that is too long
+    report = run(f"{TWO}s_load_dwordx2 s[16:17], s[8:9], 0x3c\n{show}", [data, out])
+    assert [f.kind for f in report.findings] == ["out-of-bounds"] and "s_load_dwordx2" in report.findings[0].instruction
+
+
+def test_a_flat_store_goes_where_each_lane_points():
+    """FLAT: an address in the shared aperture is one of LDS, any other one of memory."""
+    data, out = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    body = f"""{TWO}s_mov_b64 s[4:5], src_shared_base
+ds_write_b32 v1, v0 offset:256
+v_mov_b32 v5, s9
+v_add_co_u32 v4, vcc, s8, v1
+s_nop 1
+v_addc_co_u32 v5, vcc, 0, v5, vcc
+v_mov_b32 v7, s5
+v_cmp_gt_u32 vcc, 32, v0
+s_nop 1
+v_cndmask_b32 v4, v4, v1, vcc
+v_cndmask_b32 v5, v5, v7, vcc
+v_add_u32 v6, 100, v0
+v_mov_b32 v8, 0
+ds_write_b32 v1, v8
+s_waitcnt lgkmcnt(0)
+flat_store_dword v[4:5], v6
+s_waitcnt vmcnt(0) lgkmcnt(0)
+ds_read_b32 v9, v1
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v9, s[10:11]"""
+    report = run(body, [data, out], lds=512)
+    assert report.findings == []
+    assert out.tolist() == np.where(LANE < 32, 100 + LANE, 0).tolist()
+    assert data.tolist() == np.where(LANE < 32, 0, 100 + LANE).tolist()
