@@ -282,7 +282,7 @@ class Undefined:
             for code in ops.get(name, ()):
                 if marks.undef >> code & 1:
                     origin = marks.origin.get(code, info.index)
-                    rows = self.lanes(st, marks, code).reshape(st.waves, -1, row.m).any(axis=1)  # of row l % m
+                    rows = np.any(self.lanes(st, marks, code).reshape(st.waves, -1, row.m), axis=1)  # of row l % m
                     spoiled |= np.moveaxis(rows[:, where[side]], 1, 0)
         for i, code in enumerate(ops["d"] if row.sparse else ops.get("c", ())):
             if marks.undef >> code & 1:
