@@ -1,8 +1,8 @@
 """Elements that are picked along a dimension which is spread over tiles: what is refused, and what stays in its tile.
 
-In: an `extract` or `shuffle`, and how long tiles are. Out: whether all that it picks lies in the tile of who picks it; the
-error where it does not. `index ^ mask` stays in blocks of as many elements as the mask's bits count, so it may be used
-along tiles that are whole blocks: by what it means, nothing tells how the dimension is cut. The lowering and the
+In: an `extract` or `shuffle`, and how long tiles are. Out: whether all that it picks lies in the tile of who picks it;
+the error where it does not. `index ^ mask` stays in blocks of as many elements as the mask's bits count, so it may be
+used along tiles that are whole blocks: what it means does not depend on how the dimension is cut. The lowering and the
 evaluator ask here, so that both answer, or both refuse.
 """
 
@@ -21,7 +21,7 @@ def stays_in_tiles(n: Node, tile: int) -> bool:
 
 
 def elsewhere(n: Node, dim: Any, tile: int, known: bool) -> CompileError:
-    """What is said of elements along `dim` that may lie in other tiles. `known`: whether the extent is, while compiling."""
+    """What is said of elements along `dim` that may lie in other tiles. `known`: whether the extent is one, here."""
     what = "is spread over workgroups or trips" if known else "is known at run time only"
     more = ""
     if n.op == "extract" and tile == 1:

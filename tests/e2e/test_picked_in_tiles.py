@@ -1,4 +1,4 @@
-"""`shuffle` by `index ^ mask` along dimensions that are spread over workgroups, waves and trips: text, evaluator, NumPy.
+"""`shuffle` by `index ^ mask` along dimensions that workgroups, waves and trips share: text, evaluator, NumPy.
 
 Elsewhere a value's element had to lie in the workgroup: along tiles the compiler refused all of it, and the evaluator
 took what lay in the trip by numbers that count from the dimension's start, so it answered with zeros.

@@ -3,13 +3,14 @@ sketches, tables by two hashes, joins, groups, searches along a graph, threshold
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from families import Case, both_tests, normal, wide
+import pytest
+from families import TARGETS, Case, both_tests, normal
 
 import wavedsl as wd
 
@@ -142,7 +143,7 @@ def checksum_case(b: int) -> Case:
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ 0xEDB88320, table >> 1).astype(np.uint32)
-    want = np.array([zlib.crc32(data[s:e].tobytes()) for s, e in zip(start, start[1:])], np.uint32)
+    want = np.array([zlib.crc32(data[s:e].tobytes()) for s, e in pairwise(start)], np.uint32)
     return Case([data, start, table, np.zeros(b, np.uint32)], {3: want}, dynamic=(B, N))
 
 
@@ -152,7 +153,7 @@ PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 @wd.wave([wd.WorkgroupConstraint(B, 4, 0)])
 def digests(x: wd.Memory[B, T, 4, U32], seed: wd.Scalar[U32], out: wd.Memory[B, U32]):
     """XXH32 of rows of whole blocks of sixteen bytes: four sums that each take a word of a block."""
-    p1, p2, p3, p4, p5 = PRIMES
+    p1, p2, p3, *_ = PRIMES
     starts = (seed + p1 + p2, seed + p2, seed, seed - p1)
 
     def more(t, *sums):
@@ -277,7 +278,7 @@ def difference_case(b: int, t: int) -> Case:
     streams = []
     for row in values.view(np.uint64):
         text, lead, length = "", 0, 1
-        for old, new in zip(row, row[1:]):
+        for old, new in pairwise(row):
             change = int(old ^ new)
             if not change:
                 text += "0"
@@ -429,7 +430,6 @@ def joined_case(n: int, m: int) -> Case:
         heads[k % v], following[row] = row, heads[k % v]
     pairs = np.argwhere(keys[:, None] == others)
     room = len(pairs)
-    # a place is written in any order: what is compared is how many there are, and below as a set
     return Case([keys, heads, following, others, np.zeros(1, np.int32), np.zeros(room, np.int32),
                  np.zeros(room, np.int32)], {4: np.array([room])}, dynamic=(N, M))
 
@@ -531,3 +531,28 @@ KERNELS: dict[str, tuple[Any, Callable[..., Case], Any]] = {
 
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_comes_in_any_order(target: str) -> None:
+    """A join's pairs as a set, and every key of the cuckoo's table in one of its nests."""
+    case = joined_case(100, 61)
+    keys, _, _, others, *_ = case.arguments
+    want = {(int(a), int(b)) for a, b in np.argwhere(keys[:, None] == others)}
+    rng = np.random.default_rng(0)
+    names = rng.choice(2**32, 100, replace=False).astype(np.uint32)
+    for emulated in (True, False):
+        mine = [a.copy() for a in case.arguments]
+        table, failed = np.zeros(257, np.uint64), np.zeros(1, np.int32)
+        if emulated:
+            joined_pairs.compile(*mine, target=target).emulate(*mine)
+            two_nests.compile(names, table, failed, target=target).emulate(names, table, failed)
+        else:
+            joined_pairs.evaluate(*mine)
+            two_nests.evaluate(names, table, failed)
+        assert {(int(a), int(b)) for a, b in zip(mine[5], mine[6])} == want
+        assert failed[0] == 0 and np.count_nonzero(table) == 100
+        for row, key in enumerate(names):
+            h = int(key) * 0x9E3779B1 & 0xFFFFFFFF
+            nests = ((h >> 7) % 257, ((h ^ h >> 15) * 0x85EBCA77 & 0xFFFFFFFF) % 257)
+            assert int(key) << 32 | row + 1 in {int(table[n]) for n in nests}

@@ -1,5 +1,5 @@
-"""Filters, systems, prices, sums with an error term, assignments, chances, graphs, cloth and roots of matrices, and what
-stands around recommenders and long contexts, as people write them at first."""
+"""Filters, systems, prices, sums with an error term, assignments, chances, graphs, cloth and roots of matrices, and
+what stands around recommenders and long contexts, as people write them at first."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from families import Case, both_tests, normal, philox, whole, wide
 
 import wavedsl as wd
 
-B, C, D, E, F, H, I, J, K, L, M, N, P, S, T, V, W = wd.symbols("B C D E F H I J K L M N P S T V W")
+B, D, E, F, H, I, J, K, M, N, P, T, V = wd.symbols("B D E F H I J K M N P T V")
 F16, F32, F64, I32, U8, U32, U64 = wd.f16, wd.f32, wd.f64, wd.i32, wd.u8, wd.u32, wd.u64
 
 
 # ---- filters, systems, sums
 
 
-@wd.wave([wd.WorkgroupConstraint(B, 8, 0)])
+@wd.wave([wd.WorkgroupConstraint(B, 8, 0)], subs={K: 4})
 def kalman(
     z: wd.Memory[B, T, P, F32], step: wd.Memory[I, J, F32], noise: wd.Memory[I, J, F32], spread: wd.Scalar[F32],
     state: wd.Memory[B, I, F32], cov: wd.Memory[B, I, J, F32], path: wd.Memory[B, T, P, F32],
 ):  # fmt: skip
     """Places and speeds along two axes of many objects; places are measured, and lost where they are NaN."""
     f = wd.read(step)
-    other = wd.reshape(f, K, J)  # along K, J
+    turned = wd.read(step, mapping=wd.IndexMapping((J, K), {I: J, J: K}))
 
     def more(t, x, p):
         return t < T
@@ -34,7 +35,7 @@ def kalman(
     def measured(t, x, p):
         x = wd.sum(f * wd.reshape(x, B, J), dim=J)  # [B, I]
         fp = wd.sum(wd.reshape(f, I, K) * wd.reshape(p, B, K, J), dim=K)
-        p = wd.sum(wd.reshape(fp, B, I, K) * wd.reshape(wd.permute(f, J, I), K, J), dim=K) + wd.read(noise)
+        p = wd.sum(wd.reshape(wd.permute(fp, B, I, J), B, I, K) * turned, dim=K) + wd.read(noise)
         for axis in range(2):
             seen = wd.read(z[:, t, axis])
             there = ~wd.isnan(seen)
@@ -257,7 +258,9 @@ def reactions_case(n: int) -> Case:
 
 
 @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 256, 1)])
-def by_alias(chance: wd.Memory[M, V, F32], alias: wd.Memory[M, V, I32], seed: wd.Scalar[U64], out: wd.Memory[M, N, I32]):
+def by_alias(
+    chance: wd.Memory[M, V, F32], alias: wd.Memory[M, V, I32], seed: wd.Scalar[U64], out: wd.Memory[M, N, I32]
+):  # fmt: skip
     """Many draws of each distribution: a column at random, and it or the other one of its pair."""
     u = wd.random(seed, M, N)
     place = u * V
@@ -538,7 +541,7 @@ KERNELS: dict[str, tuple[Any, Callable[..., Case], Any]] = {
     "auction": (auction, auction_case, ((2, 8), (3, 13))),
     "triangles": (triangles, triangles_case, ((20, 0.3), (33, 0.25))),
     "cloth": (cloth, cloth_case, ((1, 16), (3, 21))),
-    "fourth root": (fourth_root, root_case, ((1, 16), (2, 32))),
+    "fourth root": (fourth_root, root_case, ((1, 16), (1, 24))),
     "interactions": (interactions, interactions_case, ((2, 16, 32), (3, 27, 64))),
     "long context": (long_context, context_case, ((4, 1, 1), (7, 2, -1))),
     "whole softmax": (whole_softmax, whole_case, ((4, 64), (6, 130))),
@@ -546,3 +549,14 @@ KERNELS: dict[str, tuple[Any, Callable[..., Case], Any]] = {
 
 
 test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_waves_pick_the_operands_of_chained_products(target: str) -> None:
+    """Matrices of 64 x 64 were refused, as one warp's: that other waves' elements lie at no negative place was not
+    known, so each load kept an address of its own, and more waves seemed to lack more registers."""
+    compiled = fourth_root.compile(target=target, subs={B: 8, I: 64, J: 64, K: 64})
+    assert compiled.block[0] >= 256
+    shared = [op for op in compiled.kernel_ir.body.walk() if op.name == "load.shared"]
+    assert len({op.args[0].id for op in shared}) * 8 < len(shared)
