@@ -97,8 +97,9 @@ class Lowering:
         """Byte in shared memory where the buffer of exchanges starts."""
         self.scratch_share = 0
         """Bytes of that buffer that each wave has to itself."""
-        self.sliced: dict[int, int] = {}
-        """Products whose operands are read from there as they are multiplied (`sliced_operands`): id → first byte."""
+        self.sliced: dict[tuple[int, int], int] = {}
+        """(product, position) of operands that are read from there as they are multiplied (`sliced_operands`): their
+        first byte."""
         self.meeting = MeetingPlaces()
         """Where waves leave what they reduce together."""
         self.wave_digit: dict[str, Any] = {}

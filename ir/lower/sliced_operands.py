@@ -7,7 +7,8 @@ registers of it, of which 12 are multiplied at a time, and the sums are 32.
 
 INVARIANT: nothing else is put into an operand's place until the product's last multiply-add. In straight code a
 product's steps stand one behind the other, and all products and conversions share one place; in loops, whose schedule
-moves steps, each product has its own, and a trip fills it again when the wave's lanes have passed the trip before.
+moves steps, each has its own, and a trip fills it again when the wave's lanes have passed the trip before. What a loop
+does not make is stored once, in front of it.
 """
 
 from __future__ import annotations
@@ -39,24 +40,32 @@ def place_sliced(low: Lowering, converted: int) -> int:
     which conversions take `converted`."""
     waves = low.partition.waves
     share = converted // waves // 16 * 16
-    looped: list[tuple[int, int]] = []
+    looped: list[tuple[Node, int]] = []
     for region in low.graph.regions():
         for n in region.nodes:
-            size = sum(_bytes(low, n, p) for p in sliced_positions(low, n)) if n.op == "mma" else 0
-            if size and region.dim is None:
-                low.sliced[n.id] = 0
-                share = max(share, size)
-            elif size:
-                looped.append((n.id, size))
-    for number, size in looped:
-        low.sliced[number] = share
-        share += size
+            at = 0
+            for p in sliced_positions(low, n) if n.op == "mma" else ():
+                if region.dim is None:
+                    low.sliced[n.id, p] = at
+                    at += _place(low, n, p).bytes
+                else:
+                    looped.append((n, p))
+            share = max(share, at)
+    for n, p in looped:
+        low.sliced[n.id, p] = share
+        share += _place(low, n, p).bytes
     return max(converted, -(-waves * share // 128) * 128)
 
 
 def sliced_positions(low: Lowering, n: Node) -> tuple[int, ...]:
     """Which operands of a product are read so: those of many registers that no shuffle brings to their lanes."""
     return tuple(p for p in low.inference.mmas[n.id].positions if (n.id, p) in low.inference.wide and _moves(low, n, p))
+
+
+def lasts(low: Lowering, n: Node, position: int) -> bool:
+    """Whether such an operand is made in front of the loop that its product is in, and stored there."""
+    region = low.region_of(n)
+    return region.dim is not None and low.region_of(n.inputs[position]) is not region
 
 
 def _layouts(low: Lowering, n: Node, position: int) -> tuple[Layout, Layout]:
@@ -69,10 +78,6 @@ def _moves(low: Lowering, n: Node, position: int) -> bool:
     if (n.id, position) not in low.inference.demands or x.op in MADE_ANYWHERE:
         return False
     return route(*_layouts(low, n, position), x.dtype)[0].kind == "shared memory"
-
-
-def _bytes(low: Lowering, n: Node, position: int) -> int:
-    return _place(low, n, position).bytes
 
 
 @dataclass(frozen=True)
@@ -133,15 +138,14 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
 
     def emit(context: Context) -> None:
         found: list[tuple[Key, Lazy]] = []
-        at = low.sliced[n.id]
         order(low)
         for position, key, neutral in operands:
-            value, place = low.value(n.inputs[position], context.env), _place(low, n, position)
+            place, at = _place(low, n, position), low.sliced[n.id, position]
+            value = low.value(n.inputs[position], context.env)
             if neutral:
                 value = zero_beyond(low, value, k, context)
             _store(low, value, place, at)
             found.append((key, _promised(low, value, _layouts(low, n, position)[1], place, at)))
-            at += place.bytes
         order(low)
         for key, promise in found:
             context.env[key] = promise
@@ -201,4 +205,4 @@ def _promised(low: Lowering, value: Fragment, wanted: Layout, place: _Place, at:
     return Lazy(wanted, value.dtype, element, b)
 
 
-__all__ = ["place_sliced", "sliced_positions", "sliced_step"]
+__all__ = ["lasts", "place_sliced", "sliced_positions", "sliced_step"]

@@ -85,8 +85,8 @@ def test_operands_that_one_way_serves_stay_tiles_in_shared_memory(oracle: Callab
 # ---- in loops: what a trip computes
 
 
-def attention(tile: int) -> Any:
-    """Weights are what a product left, and lie as it leaves them."""
+def attention(tile: int, outside: bool = False) -> Any:
+    """Weights are what a product left, and lie as it leaves them. `outside`: queries are made before the loop."""
 
     @wd.wave([wd.WorkgroupConstraint(B, 1, 1), wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, tile)])
     def kernel(
@@ -94,10 +94,12 @@ def attention(tile: int) -> Any:
         y: wd.Memory[B, M, E, wd.f32],
     ):  # fmt: skip
         rows = wd.Register[M, wd.f32]
+        scaled = wd.read(q) * 0.5 if outside else None
 
         @wd.iterate(N, init_args=[rows(-1e30), rows(0.0), wd.Register[M, E, wd.f32](0.0)])
         def keys(top, total, acc):
-            scores = wd.mma(wd.read(q), wd.read(k), wd.Register[M, N, wd.f32](0.0), precision="ieee")
+            query = scaled if outside else wd.read(q)
+            scores = wd.mma(query, wd.read(k), wd.Register[M, N, wd.f32](0.0), precision="ieee")
             higher = wd.maximum(top, wd.max(scores, dim=N))
             p, keep = wd.exp(scores - higher), wd.exp(top - higher)
             return higher, total * keep + wd.sum(p, dim=N), wd.mma(p, wd.read(v), acc * keep, precision="ieee")
@@ -145,10 +147,12 @@ def gradients(
 
 
 @pytest.mark.parametrize("target", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("m", [70, pytest.param(128, marks=pytest.mark.slow)])
-def test_weights_of_attention(m: int, target: str) -> None:
+def test_weights_of_attention(m: int, outside: bool, target: str) -> None:
     q, v = small(1, m, 64, dtype=wd.f32), small(1, m, 32, dtype=wd.f32)
-    agree(attention(32), [q, q[:, ::-1].copy(), v, np.zeros_like(v)], target, compare=near(64, 1e-5))
+    arrays = [q, q[:, ::-1].copy(), v, np.zeros_like(v)]
+    agree(attention(32, outside), arrays, target, compare=near(64, 1e-5))
 
 
 @pytest.mark.parametrize("target", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
@@ -178,6 +182,16 @@ def test_what_a_trip_computes_is_computed_once(target: str, oracle: Callable[[st
     waves = 2  # that share an operand's rows
     exponentials = len(re.findall(r"\bex2\.approx", compiled.asm)) * compiled.block[0]
     assert exponentials <= waves * 128 * 16, "computed by several lanes of a wave"
+
+
+def test_what_a_loop_does_not_change_is_stored_in_front_of_it(oracle: Callable[[str], str]) -> None:
+    """Queries that are scaled before the loop were 256 registers of a lane."""
+    oracle("ptxas")
+    compiled = attention(32, outside=True).compile(target="sm_80", subs={B: 2, M: 128, N: 512, D: 64, E: 64})
+    assert not compiled.resources.spills and compiled.resources.registers <= 208
+    (label,) = (loop.label for loop in compiled.resources.loops)
+    before, trip = compiled.asm.split(f"{label}:")
+    assert before.count("st.shared") >= 16 > 8 >= trip.split(f"{label}_end:")[0].count("st.shared")
 
 
 @pytest.mark.slow
