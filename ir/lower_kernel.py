@@ -25,7 +25,7 @@ from wavedsl.ir.kernel.kernel_ir import Region as Body
 from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.scratch_room import scratch_bytes
-from wavedsl.ir.lower.sliced_operands import sliced_bytes
+from wavedsl.ir.lower.sliced_operands import place_sliced
 from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
 from wavedsl.ir.lower.workgroup_tiles import set_coordinates
 from wavedsl.ir.regions.decisions import decisions
@@ -97,7 +97,7 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
 def _run(low: Lowering) -> Kernel:
     """Places in shared memory, strategy, then the body; the kernel with what it needs."""
     converted, reduced, reducing = scratch_bytes(low)
-    converted = max(converted, -(-sliced_bytes(low) // 128) * 128)
+    converted = place_sliced(low, converted)
     if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
         low.room.meeting.apart, reduced = reduced, 2 * reduced
     low.room.meeting.at = low.room.scratch + converted

@@ -22,10 +22,11 @@ ELEMENT = 4
 
 
 def coalesced_for(
-    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False
-) -> Layout:
+    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False,
+    across: Any = None,
+) -> Layout:  # fmt: skip
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
-    the next. `exact`: without padding.
+    the next. `exact`: without padding. `across`: the dimension along which lanes lie first where it is not innermost.
 
     The order of dimensions is that of the array which is written or read, and 16 bytes are those of the widest element
     among such arrays. Where no array has all dimensions of the class, both follow the largest tile which is read and
@@ -57,7 +58,7 @@ def coalesced_for(
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
     waves = {d: partition.dims[d].wave for d in order}
     width = max(bits or otherwise, 8)
-    found = coalesced(order, waves, width, target, limit, exact=exact)
+    found = coalesced(order, waves, width, target, limit, exact=exact, across=across if across in order[:-1] else None)
     summed = set() if bits else _summed_alone(nodes, graph)
     apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, summed)
     if not summed or not apart:
@@ -124,10 +125,11 @@ def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> 
 
 def coalesced(
     order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
-    least: int = 1, exact: bool = False,
+    least: int = 1, exact: bool = False, across: Any = None,
 ) -> Layout:  # fmt: skip
     """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
-    `least`: neighbours along the innermost dimension that must be in one lane.
+    `least`: neighbours along the innermost dimension that must be in one lane; `across`: the dimension along which
+    lanes lie first instead.
 
     A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
     `exact`: lanes lie along that part only, and what is left of them are replicas.
@@ -137,33 +139,25 @@ def coalesced(
     whole = sum((waves[d] - 1).bit_length() for d in order)
     element = min(element, max(0, whole - lanes_left))  # a small tile: narrow vectors before idle lanes
     element = max(element, least.bit_length() - 1)
+    width = {d: (n & -n).bit_length() - 1 if exact else (n - 1).bit_length() for d, n in waves.items()}
+    own: dict[Any, list[str]] = {d: [] for d in order}
+    for d in order[-1:]:
+        take = min(element, width[d])
+        while take and waves[d] % (1 << take):
+            take -= 1
+        own[d] += [f"e{i}" for i in range(take)]
+    inward = [d for d in reversed(order) if d != across]
     lane = 0
-    strings: dict[str, str] = {}
-    digits: list[Digit] = []
-    extents: dict[str, int] = {}
-    next_element = 0
-    for d in reversed(order):
-        size = waves[d]
-        own: list[str] = []
-        width = (size & -size).bit_length() - 1 if exact else (size - 1).bit_length()
-        if element and not next_element:
-            take = min(element, width)
-            while take and size % (1 << take):
-                take -= 1
-            own += [f"e{i}" for i in range(take)]
-            next_element = take
-        element = 0
-        take = min(lanes_left, max(0, width - len(own)))
+    for d in inward if across is None else [across, *inward]:
         # Pad to lanes only when it wastes less than half of them.
-        own += [f"l{lane + i}" for i in range(take)]
+        take = min(lanes_left, max(0, width[d] - len(own[d])))
+        own[d] += [f"l{lane + i}" for i in range(take)]
         lane += take
         lanes_left -= take
-        box = 1 << len(own)
-        count = -(-size // box)
-        strings[dim_name(d)] = " ".join(own)
-        extents[dim_name(d)] = count * box
-        if count > 1:
-            digits.insert(0, Digit("reg", count, dim_name(d), 1))
+    counts = {d: -(-waves[d] // (1 << len(own[d]))) for d in order}
+    digits = [Digit("reg", count, dim_name(d), 1) for d, count in counts.items() if count > 1]
+    strings = {dim_name(d): " ".join(own[d]) for d in reversed(order)}
+    extents = {dim_name(d): counts[d] << len(own[d]) for d in order}
     free = " ".join(f"l{i}" for i in range(lane, target.lane_bits))
     inner = spec(with_bits(strings), free=free)
     return Layout(inner, tuple(digits), tuple((dim_name(d), extents[dim_name(d)]) for d in order))

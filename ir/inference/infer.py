@@ -192,7 +192,8 @@ def _infer(
             found = _as_parts_were_stored(members[c], widest[c], chosen, classes, graph, target)
             if found is None and any(n.op == "join_parts" for n in members[c]):
                 found = _fewest_elements(members[c], widest[c], graph, partition, target)
-            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, c in stored)
+            exact, across = c in stored, between.get(c)
+            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, exact, across)
     for n in products:
         for position, port in zip(out.mmas[n.id].positions, (out.mmas[n.id].first, out.mmas[n.id].second)):
             if (n.id, position) in out.wide:

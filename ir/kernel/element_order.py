@@ -9,7 +9,7 @@ INVARIANT: every op still comes after what it reads; ops with effects, and moves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 
 from wavedsl.ir.kernel.build_core import PINNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
@@ -53,21 +53,22 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     return kernel
 
 
-def on_demand(kernel: Kernel, target: Target) -> int:
+def on_demand(kernel: Kernel, target: Target, stay: Sequence[str] = ()) -> int:
     """Registers that values take together in the better of two orders: the kernel's, and that in which they are
-    computed, and loaded, as they are asked for. The kernel stays as it is."""
+    computed, and loaded, as they are asked for, but for ops of names that `stay`: a product's multiply-adds, which
+    would add up one sum after the other. The kernel stays as it is."""
     held, before = pressure(kernel, target), _Saved(kernel)
-    _order(kernel, target, [op for op in kernel.body.walk() if op.name in LOADS])
+    _order(kernel, target, [op for op in kernel.body.walk() if op.name in LOADS], stay)
     found = min(held, pressure(kernel, target))
     before.restore()
     return found
 
 
-def _order(kernel: Kernel, target: Target, again: Sequence[Op] = ()) -> None:
-    """`again`: what may move although it loads."""
+def _order(kernel: Kernel, target: Target, again: Sequence[Op] = (), stay: Sequence[str] = ()) -> None:
+    """`again`: what may move although it loads; `stay`: names of what may not."""
     products = any(op.name in PINNED for op in kernel.body.walk())
     for region in list(kernel.body.regions()):
-        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again), products).out
+        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again), products, stay).out
 
 
 MANY = 8
@@ -102,9 +103,12 @@ class _Order:
     """The ops of a region in the order in which something asks for them: each that is pure right before the first one
     that needs it, or as soon as it takes no more registers than it gives back."""
 
-    def __init__(self, region: Region, scalars: bool, again: Set[Op] = frozenset(), products: bool = False):
+    def __init__(
+        self, region: Region, scalars: bool, again: Set[Op] = frozenset(), products: bool = False,
+        stay: Collection[str] = (),
+    ):  # fmt: skip
         self.scalars, self.products = scalars, products
-        movable = [op in again or _movable(op) for op in region.ops]
+        movable = [op in again or (_movable(op) and op.name not in stay) for op in region.ops]
         self.waiting: dict[Value, Op] = {v: op for op, m in zip(region.ops, movable) if m for v in op.results}
         self.readers: dict[Value, list[Op]] = {}
         self.left: dict[Value, int] = {}

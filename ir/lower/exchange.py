@@ -273,18 +273,18 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
     return from_words(b, wanted, dtype, [from_cell(b, c, dtype) for c in out])
 
 
-def _own_scratch(low: Lowering, at: int) -> Value | int:
+def own_scratch(low: Lowering, at: int = 0) -> Value | int:
     """Byte `at` of what a wave has of the scratch buffer."""
     wave = low.b.wave() if low.partition.waves > 1 else 0
     return total(low.b, [low.room.scratch + at, scaled(low.b, wave, low.room.scratch_share)])
 
 
-def store_tile(low: Lowering, value: Fragment, wanted: Layout, at: int = 0) -> None:
-    """Put a value into the wave's scratch, from byte `at` on, for lanes that want it in another layout."""
+def store_tile(low: Lowering, value: Fragment, wanted: Layout) -> None:
+    """Put a value into the wave's scratch, for lanes that want it in another layout."""
     b, source = low.b, value.layout
     dims, pitch = _tile(source, wanted)
     size = _bytes(value.dtype)
-    base = _own_scratch(low, at)
+    base = own_scratch(low)
     count = _run_length(source, dims, pitch, size)
     for first in range(0, source.elements_per_lane, count):
         address = total(b, [base, _address(low, source, dims, pitch, size, first)])
@@ -295,7 +295,7 @@ def store_tile(low: Lowering, value: Fragment, wanted: Layout, at: int = 0) -> N
 class TileLoads:
     """Loads, in the layout `wanted`, of what `store_tile` left: `count` elements each."""
 
-    def __init__(self, low: Lowering, value: Fragment, wanted: Layout, at: int = 0):
+    def __init__(self, low: Lowering, value: Fragment, wanted: Layout):
         self.low, self.wanted = low, wanted
         self.dims, self.pitch = _tile(value.layout, wanted)
         self.sizes = dict(value.layout.extents)
@@ -303,7 +303,7 @@ class TileLoads:
         self.beyond = [d for d in self.dims if have[d] > self.sizes[d]]
         """Dimensions with padding that nobody wrote."""
         self.size = _bytes(value.dtype)
-        self.base = _own_scratch(low, at)
+        self.base = own_scratch(low)
         self.count = _run_length(wanted, self.dims, self.pitch, self.size, self.sizes[self.dims[-1]])
 
     def cells(self, first: int) -> list[Cell]:

@@ -8,7 +8,7 @@ from typing import Any
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.addresses.move_elements import join_word
 from wavedsl.ir.addresses.packed_view import PackedView, dense_words
-from wavedsl.ir.dataflow.graph import Node, addend
+from wavedsl.ir.dataflow.graph import Node, Region, addend
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.functions.lower_ops import lower_elementwise
@@ -22,7 +22,7 @@ from wavedsl.ir.lower.lower_reduce import within_workgroup
 from wavedsl.ir.lower.lower_values import operand, zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.scratch_room import SUMMED_WORDS
-from wavedsl.ir.lower.sliced_operands import sliced_positions, sliced_step
+from wavedsl.ir.lower.sliced_operands import lasts, sliced_positions, sliced_step
 from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step
 
@@ -76,6 +76,18 @@ def mma_steps(low: Lowering, n: Node) -> list[Step]:
     ]
 
 
+def operands_before(low: Lowering, region: Region) -> list[Step]:
+    """The steps that stand in front of a loop for its products: what they multiply by that no trip makes is left in
+    shared memory."""
+    found = []
+    for n in region.nodes:
+        for p in sliced_positions(low, n) if n.op == "mma" else ():
+            if lasts(low, n, p):
+                k = low.inference.mmas[n.id].k
+                found.append(sliced_step(low, n, [(p, ("port", n.id, p), needs_zero(low, n.inputs[p], k))], k))
+    return found
+
+
 class _Product:
     """The instructions of one product: number (t, k) adds the `k`-th issue along K to the `t`-th tile of the result.
     `preparing`: the steps that make whole operands ready."""
@@ -95,7 +107,8 @@ class _Product:
             if neutral or (n.id, position) in low.inference.demands:
                 key = ("port", n.id, position)
                 if position in sliced:
-                    slices.append((position, key, neutral))
+                    if not lasts(low, n, position):
+                        slices.append((position, key, neutral))
                 else:
                     self.preparing.append(prepare_step(low, n, position, key, neutral, plan.k))
             self.prepared.append(key)

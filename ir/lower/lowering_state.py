@@ -33,6 +33,9 @@ class SharedRoom:
     """Byte where the buffer of exchanges starts."""
     scratch_share: int = 0
     """Bytes of that buffer that each wave has to itself."""
+    sliced: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(product, position) of operands that are read from there as they are multiplied (`sliced_operands`): their first
+    byte."""
     in_scratch: tuple[Any, Layout, Sequence[Value], Any] | None = None
     """What each wave has last left in its part of the scratch buffer to pick elements of: the region of the code,
     layout and elements, and the operation behind the last store."""

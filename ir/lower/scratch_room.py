@@ -17,6 +17,7 @@ from wavedsl.ir.layouts.layout import WARP_BITS, Layout, high_lanes, moving_lane
 from wavedsl.ir.lower.exchange import regroup, route, tile_bytes
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.pick_ways import pick_bytes
+from wavedsl.ir.lower.sliced_operands import sliced_positions
 from wavedsl.ir.lower.wave_meeting import Meeting
 
 SUMMED_WORDS = 16
@@ -40,6 +41,7 @@ def scratch_bytes(low: Lowering) -> tuple[int, int, list[Node]]:
         for position in range(len(user.inputs))
         if user.inputs[position].op not in MADE_ANYWHERE
         and not (position in index_positions(user) and is_tile(low.graph, user))
+        and not (user.op == "mma" and position in sliced_positions(low, user))
         and (wanted := low.inference.demands.get((user.id, position))) is not None
     ]
     for n in low.graph.all_nodes():

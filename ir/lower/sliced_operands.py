@@ -5,35 +5,67 @@ in the wave's scratch buffer, one behind the other, and in their place promises 
 when the first multiply-add asks for them. Of 32 x 32 x 32 a lane multiplies 8 rows by 4 columns: both operands are 384
 registers of it, of which 12 are multiplied at a time, and the sums are 32.
 
-INVARIANT: nothing else is put into the scratch buffer until the product's last multiply-add: its steps stand one behind
-the other in straight code, the only place where this is done.
+INVARIANT: nothing else is put into an operand's place until the product's last multiply-add. In straight code a
+product's steps stand one behind the other, and all products and conversions share one place; in loops, whose schedule
+moves steps, each has its own, and a trip fills it again when the wave's lanes have passed the trip before. What a loop
+does not make is stored once, in front of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.ops import MADE_ANYWHERE
-from wavedsl.ir.kernel.kernel_ir import Value
+from wavedsl.ir.kernel.kernel_ir import B32, Value
 from wavedsl.ir.layouts.fragment import Fragment, Lazy
 from wavedsl.ir.layouts.layout import Layout
-from wavedsl.ir.lower.cells import from_cell
-from wavedsl.ir.lower.exchange import TileLoads, order, route, store_tile, tile_bytes
+from wavedsl.ir.lower.cells import cells_of, from_cell
+from wavedsl.ir.lower.exchange import SCRATCH, order, own_scratch, route
 from wavedsl.ir.lower.lower_values import zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context, Key, Step
+from wavedsl.ir.target import VECTOR_BYTES
+
+APART = 4
+"""Elements by which a line of an operand's place is longer than the operand, so that lines begin in other banks."""
 
 
-def sliced_bytes(low: Lowering) -> int:
-    """Bytes of scratch that a workgroup's waves need for such operands of one product, at most."""
-    found = [sum(_bytes(low, n, p) for p in sliced_positions(low, n)) for n in low.graph.all_nodes() if n.op == "mma"]
-    return low.partition.waves * max(found, default=0)
+def place_sliced(low: Lowering, converted: int) -> int:
+    """Places for such operands, by product, in what each wave has of the scratch buffer: from its start in straight
+    code, in loops behind what conversions and other products take. Gives the bytes that all waves take together, of
+    which conversions take `converted`."""
+    waves = low.partition.waves
+    share = converted // waves // 16 * 16
+    looped: list[tuple[Node, int]] = []
+    for region in low.graph.regions():
+        for n in region.nodes:
+            at = 0
+            for p in sliced_positions(low, n) if n.op == "mma" else ():
+                if region.dim is None:
+                    low.room.sliced[n.id, p] = at
+                    at += _place(low, n, p).bytes
+                else:
+                    looped.append((n, p))
+            share = max(share, at)
+    for n, p in looped:
+        low.room.sliced[n.id, p] = share
+        share += _place(low, n, p).bytes
+    return max(converted, -(-waves * share // 128) * 128)
 
 
 def sliced_positions(low: Lowering, n: Node) -> tuple[int, ...]:
     """Which operands of a product are read so: those of many registers that no shuffle brings to their lanes."""
     return tuple(p for p in low.inference.mmas[n.id].positions if (n.id, p) in low.inference.wide and _moves(low, n, p))
+
+
+def lasts(low: Lowering, n: Node, position: int) -> bool:
+    """Whether such an operand is made in front of the loop that its product is in, and stored there."""
+    region = low.region_of(n)
+    return region.dim is not None and low.region_of(n.inputs[position]) is not region
 
 
 def _layouts(low: Lowering, n: Node, position: int) -> tuple[Layout, Layout]:
@@ -48,8 +80,56 @@ def _moves(low: Lowering, n: Node, position: int) -> bool:
     return route(*_layouts(low, n, position), x.dtype)[0].kind == "shared memory"
 
 
-def _bytes(low: Lowering, n: Node, position: int) -> int:
-    return tile_bytes(*_layouts(low, n, position), n.inputs[position].dtype)
+@dataclass(frozen=True)
+class _Place:
+    """An operand's tile in shared memory: `dims` from the outermost inward, with the distance of neighbours along each
+    in elements of `size` bytes. `sizes`: the elements that are stored of each, the others of `extents` are padding."""
+
+    dims: tuple[str, ...]
+    pitch: Mapping[str, int]
+    sizes: Mapping[str, int]
+    size: int
+    bytes: int
+
+    def offsets(self, layout: Layout) -> list[int]:
+        """Per element of a layout, where it lies from the place that the lane's own coordinates give."""
+        axes = [(layout.dims.index(d), self.pitch[d]) for d in self.dims]
+        return [sum(o[axis] * pitch for axis, pitch in axes) for o in layout.element_offsets()]
+
+    def run(self, layout: Layout) -> int:
+        """Elements of a lane, up to 16 bytes, that lie side by side: of all of them either every one was stored or
+        none."""
+        inner, held = self.dims[-1], set(self.offsets(layout))
+        steps = [*layout.lane_columns(inner), *(self.pitch[d] for d in self.dims[:-1])]
+        steps += [self.sizes[inner], dict(layout.extents)[inner]]
+        count = VECTOR_BYTES // self.size
+        while count > 1 and (any(x % count for x in steps) or any(x - x % count + j not in held for x in held
+                                                                   for j in range(count))):  # fmt: skip
+            count //= 2
+        return count
+
+    def lane(self, low: Lowering, layout: Layout) -> list[Any]:
+        """What a lane's coordinates add to an address."""
+        return [scaled(low.b, lane_coordinate(low.b, layout, d), self.pitch[d] * self.size) for d in self.dims]
+
+
+def _place(low: Lowering, n: Node, position: int) -> _Place:
+    """Where an operand lies: with its rows side by side where a lane multiplies several of one k, which one load then
+    brings to neighbouring registers, without bank conflicts; else along K, if vectors are longer so."""
+    source, wanted = _layouts(low, n, position)
+    k = low.inference.mmas[n.id].k
+    along_k = (*(d for d in source.dims if d != k), k)
+    found = [_lines(dims, source, wanted, n.inputs[position].dtype.bits // 8) for dims in (along_k[::-1], along_k)]
+    return max(found, key=lambda place: place.run(wanted))
+
+
+def _lines(dims: tuple[str, ...], source: Layout, wanted: Layout, size: int) -> _Place:
+    sizes, most = dict(source.extents), dict(wanted.extents)
+    pitch, step = {}, 1
+    for d in reversed(dims):
+        pitch[d] = step
+        step *= max(sizes[d], most[d]) + (APART if step == 1 and len(dims) > 1 else 0)
+    return _Place(dims, pitch, sizes, size, -(-step * size // VECTOR_BYTES) * VECTOR_BYTES)
 
 
 def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]], k: str) -> Step:
@@ -57,20 +137,18 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
     of K."""
 
     def emit(context: Context) -> None:
-        found: list[tuple[Key, Fragment, Layout, int]] = []
-        at = 0
+        found: list[tuple[Key, Lazy]] = []
         order(low)
         for position, key, neutral in operands:
+            place, at = _place(low, n, position), low.room.sliced[n.id, position]
             value = low.value(n.inputs[position], context.env)
             if neutral:
                 value = zero_beyond(low, value, k, context)
-            wanted = _layouts(low, n, position)[1]
-            store_tile(low, value, wanted, at)
-            found.append((key, value, wanted, at))
-            at += _bytes(low, n, position)
+            _store(low, value, place, at)
+            found.append((key, _promised(low, value, _layouts(low, n, position)[1], place, at)))
         order(low)
-        for key, value, wanted, at in found:
-            context.env[key] = _promised(low, TileLoads(low, value, wanted, at), value)
+        for key, promise in found:
+            context.env[key] = promise
 
     clocks = low.issue_clocks() * sum(low.layout(n.inputs[p]).elements_per_lane for p, _, _ in operands)
     resources, latency = low.valu_cost(clocks)
@@ -79,18 +157,52 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
     return Step(f"operands of %{n.id}", "compute", resources, latency, uses, defs, emit, "", n.loc)
 
 
-def _promised(low: Lowering, loads: TileLoads, value: Fragment) -> Lazy:
-    """What was stored, in the layout of its loads."""
-    here: dict[int, Value] = {}
+def _store(low: Lowering, value: Fragment, place: _Place, at: int) -> None:
+    """Put a value into its place, from byte `at` of the wave's scratch on."""
+    b, layout = low.b, value.layout
+    held: dict[int, int] = {}
+    for i, offset in enumerate(place.offsets(layout)):
+        held.setdefault(offset, i)
+    base, count = total(b, [own_scratch(low, at), *place.lane(low, layout)]), place.run(layout)
+    for first in sorted(x for x in held if x % count == 0):
+        cells = [cells_of(b, value.word(b, held[first + j])) for j in range(count)]
+        words = [w if w.type is B32 else b.bitcast(w, B32) for cell in cells for w in cell]
+        data = b.vec(*words) if len(words) > 1 else words[0]
+        b.store_shared(total(b, [base, first * place.size]), data, bytes=place.size * count, buffer=SCRATCH)
+
+
+def _promised(low: Lowering, value: Fragment, wanted: Layout, place: _Place, at: int) -> Lazy:
+    """What was stored, in the layout that it is multiplied in: loaded when an element is asked for, with those beside
+    it."""
+    b, offsets, count = low.b, place.offsets(wanted), place.run(wanted)
+    base = total(b, [own_scratch(low, at), *place.lane(low, wanted)])
+    beyond = [d for d in place.dims if dict(wanted.extents)[d] > place.sizes[d]]
+    words = place.size // 4
+    here: dict[int, list[Value]] = {}
+
+    def load(i: int, first: int) -> list[Value]:
+        inside = b.true
+        for d in beyond:
+            where = total(b, [lane_coordinate(b, wanted, d), wanted.coords(i)[d]])
+            where = b.i32(where) if isinstance(where, int) else where
+            inside = b.pand(inside, b.cmp("slt", where, place.sizes[d]))
+        address = total(b, [base, first * place.size])
+        if beyond:  # what nobody stored is not read
+            address = b.select(inside, b.i32(address) if isinstance(address, int) else address, b.i32(0))
+        got = b.load_shared(address, bytes=place.size * count, buffer=SCRATCH)
+        cells = [tuple(b.slice(got, j * words + w) if got.type.n > 1 else got for w in range(words))
+                 for j in range(count)]  # fmt: skip
+        if beyond:
+            cells = [tuple(b.select(inside, w, b.zero(w.type)) for w in cell) for cell in cells]
+        return [from_cell(b, cell, value.dtype) for cell in cells]
 
     def element(i: int) -> Value:
-        if i not in here:
-            first = i // loads.count * loads.count
-            for j, cell in enumerate(loads.cells(first), first):
-                here[j] = from_cell(low.b, cell, value.dtype)
-        return here[i]
+        first = offsets[i] - offsets[i] % count
+        if first not in here:
+            here[first] = load(i, first)
+        return here[first][offsets[i] % count]
 
-    return Lazy(loads.wanted, value.dtype, element, low.b)
+    return Lazy(wanted, value.dtype, element, b)
 
 
-__all__ = ["sliced_bytes", "sliced_positions", "sliced_step"]
+__all__ = ["lasts", "place_sliced", "sliced_positions", "sliced_step"]

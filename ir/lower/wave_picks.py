@@ -57,7 +57,7 @@ def of_wave(low: Lowering, value: Fragment, dim: str, owner: Callable[[Value], A
 
 
 def between_waves(
-    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: int, wanted: Sequence[Any]
+    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: Any, wanted: Sequence[Any]
 ) -> Fragment:
     """Every element that `wanted` names along `dim`, from whichever wave has it."""
     b, source, plan = low.b, value.layout, low.plans[dim]

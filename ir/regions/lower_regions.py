@@ -27,7 +27,7 @@ from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.loop_registers import kept_in_shared, room_for_loads, scarce_registers
 from wavedsl.ir.lower.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
-from wavedsl.ir.lower.lower_matrix import mma_steps
+from wavedsl.ir.lower.lower_matrix import mma_steps, operands_before
 from wavedsl.ir.lower.lower_values import emit_fill, emit_node
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.lowering_notes import LoopNote
@@ -74,13 +74,18 @@ def emit_invariant(
     for n in reads:
         if n.id in low.reads.ring_of:
             wait_full(low, low.reads.ring_of[n.id])
+    emit_before(low, env, steps, slots)
+    if made:
+        synchronise(low.b, None)
+
+
+def emit_before(low: Lowering, env: Env, steps: Sequence[Step], slots: Mapping[str, int]) -> None:
+    """Carry out steps in front of a loop; what they make joins what is fixed in it."""
     inner = Env(env.fixed)
     emit_straight(low.b, program_order(steps, slots, cyclic=False), steps, inner)
     for s in steps:
         for key in s.defs:
             env.fixed[key] = inner[key]
-    if made:
-        synchronise(low.b, None)
 
 
 def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
@@ -194,6 +199,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     sums = late_sums(low, region)
     low.matrix.late_sums |= {x.id for x in sums.values()}
     carried = _first_values(low, n, region, sums, trips, context.env)
+    emit_before(low, env, operands_before(low, region), {})
     once = invariant_reads(low, region)
     if not once and not sums and not (isinstance(trips, int) and trips < 2) and adds_parts(low, n, region):
         parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))

@@ -187,7 +187,7 @@ def test_a_copy_is_timed_as_a_case_is(benchmark, monkeypatch, provider):
         return types.SimpleNamespace(median=0.5)
 
     monkeypatch.setattr(benchmark, "_seconds", seconds)
-    found = importlib.import_module("memory_bound_cases").copied_alike(space, (16, 4096), provider)
+    found = benchmark.copied_alike(space, (16, 4096), provider)
     assert found == {"seconds": 0.5, "bytes_per_second": 2 * 2 * 16 * 4096 / 0.5}
     assert len(calls) == 1 and calls[0].shape == (16, 4096)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agree import TARGETS, agree
+from agree import TARGETS, agree, near
 
 import wavedsl as wd
 
-B, I, J, K, M, D = wd.symbols("B I J K M D")
+B, D, E, I, J, K, M, N = wd.symbols("B D E I J K M N")
 
 
 def chain(dtype: wd.DType) -> Any:
@@ -80,3 +80,124 @@ def test_operands_that_one_way_serves_stay_tiles_in_shared_memory(oracle: Callab
     oracle("ptxas")
     compiled = distances.compile(target="sm_80", subs={M: 256, D: 64})
     assert not compiled.resources.spills and compiled.resources.registers <= 96 and compiled.shared_bytes <= 20480
+
+
+# ---- in loops: what a trip computes
+
+
+def attention(tile: int, outside: bool = False) -> Any:
+    """Weights are what a product left, and lie as it leaves them. `outside`: queries are made before the loop."""
+
+    @wd.wave([wd.WorkgroupConstraint(B, 1, 1), wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(N, tile)])
+    def kernel(
+        q: wd.Memory[B, M, D, wd.f32], k: wd.Memory[B, N, D, wd.f32], v: wd.Memory[B, N, E, wd.f32],
+        y: wd.Memory[B, M, E, wd.f32],
+    ):  # fmt: skip
+        rows = wd.Register[M, wd.f32]
+        scaled = wd.read(q) * 0.5 if outside else None
+
+        @wd.iterate(N, init_args=[rows(-1e30), rows(0.0), wd.Register[M, E, wd.f32](0.0)])
+        def keys(top, total, acc):
+            query = scaled if outside else wd.read(q)
+            scores = wd.mma(query, wd.read(k), wd.Register[M, N, wd.f32](0.0), precision="ieee")
+            higher = wd.maximum(top, wd.max(scores, dim=N))
+            p, keep = wd.exp(scores - higher), wd.exp(top - higher)
+            return higher, total * keep + wd.sum(p, dim=N), wd.mma(p, wd.read(v), acc * keep, precision="ieee")
+
+        _, total, acc = keys
+        wd.write(acc / total, y)
+
+    return kernel
+
+
+def gate(tile: tuple[int, int, int], both: bool = True) -> Any:
+    """An operand of a loop's product is computed of two arrays, element by element, the other one of one."""
+    m, n, k = tile
+
+    @wd.wave([wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), wd.TilingConstraint(K, k)])
+    def kernel(
+        a: wd.Memory[M, K, wd.f32], b: wd.Memory[M, K, wd.f32], w: wd.Memory[N, K, wd.f32], y: wd.Memory[M, N, wd.f32]
+    ):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            x, weight = wd.read(a), wd.read(w)
+            weight = 2 * weight if both else weight
+            return wd.mma(x * wd.sigmoid(x) * wd.read(b), weight, acc, precision="ieee")
+
+        wd.write(loop, y)
+
+    return kernel
+
+
+@wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.TilingConstraint(N, 32)])
+def gradients(
+    q: wd.Memory[B, N, D, wd.f32], k: wd.Memory[B, N, D, wd.f32], v: wd.Memory[B, N, E, wd.f32],
+    y: wd.Memory[B, N, E, wd.f32], state: wd.Memory[B, D, E, wd.f32],
+):  # fmt: skip
+    """A state that is carried is an operand, and what is added to it a product of something computed; both are stored
+    in every trip."""
+
+    @wd.iterate(N, init_args=[wd.Register[D, E, wd.f32](0.0)])
+    def loop(s):
+        wd.write(wd.mma(wd.read(q), s, wd.Register[N, E, wd.f32](0.0), precision="ieee"), y)
+        x = wd.read(k)
+        return wd.mma(x * x - x, wd.read(v), s * 0.5, precision="ieee")
+
+    wd.write(loop, state)
+
+
+@pytest.mark.parametrize("target", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("m", [70, pytest.param(128, marks=pytest.mark.slow)])
+def test_weights_of_attention(m: int, outside: bool, target: str) -> None:
+    q, v = small(1, m, 64, dtype=wd.f32), small(1, m, 32, dtype=wd.f32)
+    arrays = [q, q[:, ::-1].copy(), v, np.zeros_like(v)]
+    agree(attention(32, outside), arrays, target, compare=near(64, 1e-5))
+
+
+@pytest.mark.parametrize("target", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("tile", "size"),
+    [((64, 64, 32), (64, 50, 70)), ((128, 64, 16), (140, 40, 45)), ((32, 32, 32), (30, 30, 40))],
+    ids=str,
+)
+def test_gates(tile: Any, size: Any, target: str) -> None:
+    m, n, k = size
+    arguments = [small(*s, dtype=wd.f32) for s in ((m, k), (m, k), (n, k), (m, n))]
+    agree(gate(tile), arguments, target, compare=near(64, 1e-4))
+
+
+@pytest.mark.parametrize("target", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+def test_states_that_loops_carry(target: str) -> None:
+    q, k, v = (small(1, 70, d, dtype=wd.f32) for d in (64, 64, 32))
+    agree(gradients, [q, k, v, np.zeros_like(v), np.zeros((1, 64, 32), np.float32)], target, compare=near(8, 1e-3))
+
+
+@pytest.mark.parametrize("target", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])
+def test_what_a_trip_computes_is_computed_once(target: str, oracle: Callable[[str], str]) -> None:
+    """Each lane computed its rows along all of K, seven others the same, and held them: 3324 bytes of spills."""
+    oracle("ptxas")
+    compiled = gate((128, 128, 16), both=False).compile(target=target, subs={M: 256, N: 256, K: 256})
+    assert not compiled.resources.spills
+    waves = 2  # that share an operand's rows
+    exponentials = len(re.findall(r"\bex2\.approx", compiled.asm)) * compiled.block[0]
+    assert exponentials <= waves * 128 * 16, "computed by several lanes of a wave"
+
+
+def test_what_a_loop_does_not_change_is_stored_in_front_of_it(oracle: Callable[[str], str]) -> None:
+    """Queries that are scaled before the loop were 256 registers of a lane."""
+    oracle("ptxas")
+    compiled = attention(32, outside=True).compile(target="sm_80", subs={B: 2, M: 128, N: 512, D: 64, E: 64})
+    assert not compiled.resources.spills and compiled.resources.registers <= 208
+    (label,) = (loop.label for loop in compiled.resources.loops)
+    before, trip = compiled.asm.split(f"{label}:")
+    assert before.count("st.shared") >= 16 > 8 >= trip.split(f"{label}_end:")[0].count("st.shared")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_weights_are_not_held(target: str, oracle: Callable[[str], str]) -> None:
+    """Four rows along 64 keys in each lane: 656 bytes of spills."""
+    oracle("ptxas")
+    compiled = attention(64).compile(target=target, subs={B: 2, M: 128, N: 128, D: 64, E: 64})
+    assert not compiled.resources.spills

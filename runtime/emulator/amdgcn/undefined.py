@@ -282,8 +282,8 @@ class Undefined:
             for code in ops.get(name, ()):
                 if marks.undef >> code & 1:
                     origin = marks.origin.get(code, info.index)
-                    hit = self.lanes(st, marks, code).reshape(st.waves, -1, row.m).any(axis=1)  # of row l % m
-                    spoiled |= np.moveaxis(hit[:, where[side]], 1, 0)
+                    rows = np.any(self.lanes(st, marks, code).reshape(st.waves, -1, row.m), axis=1)  # of row l % m
+                    spoiled |= np.moveaxis(rows[:, where[side]], 1, 0)
         for i, code in enumerate(ops["d"] if row.sparse else ops.get("c", ())):
             if marks.undef >> code & 1:
                 origin = marks.origin.get(code, info.index)
