@@ -20,6 +20,9 @@ Array = Any
 SATURATING = (dt.f8e4m3, dt.f8e5m2, dt.f8e4m3fnuz, dt.f8e5m2fnuz, dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 """Casts into these clamp to the largest finite number; a NaN becomes it too where the type has none."""
 
+_MOST_TF32 = np.uint32(0x7F7FE000).view(np.float32)
+"""The largest finite number of tf32."""
+
 _NO_NAN = (dt.f6e2m3, dt.f6e3m2, dt.f4e2m1)
 
 
@@ -62,7 +65,10 @@ def to_float(x: Array, to: DType, rounding: str | None = None) -> Array:
         result = _saturating(x, to)
     elif to is dt.tf32:
         # The tie bit decides the whole rounding only if nothing below it was rounded away before.
-        return _to_tf32(_odd(x), rounding == "toward_zero")
+        found = _to_tf32(_odd(x), rounding == "toward_zero")
+        if rounding == "toward_zero":  # f32 has made infinities of what lies beyond it
+            found = np.where(np.isinf(found) & np.isfinite(x), np.copysign(_MOST_TF32, found), found)
+        return found
     elif to is dt.bf16 or to is dt.f8e8m0:
         result = _odd(x).astype(to.numpy)
     else:

@@ -317,6 +317,13 @@ def test_f64_rounds_once_to_tf32(target: str) -> None:
     """Just below a tie, which f32 would make one, and casts to tf32 round those away from zero."""
     x = np.array([1 + 2.0**-11 - 2.0**-40, -(1 + 2.0**-11 - 2.0**-40), 1 + 2.0**-11 + 2.0**-40, 1e300, np.nan, 0.1])
     agree(unary(lambda v: wd.cast(v, wd.tf32), wd.f64, wd.tf32), [x, np.zeros(x.shape, np.float32)], target)
+    x = np.array([1e300, -1e300, 2.0**128, 3.4e38, -3.4028235e38, np.inf, -np.inf, 1 + 2.0**-11, np.nan])
+    kernel = unary(lambda v: wd.cast(v, wd.tf32, rounding="toward_zero"), wd.f64, wd.tf32)
+    meant = np.zeros(x.shape, np.float32)
+    kernel.evaluate(x, meant)
+    most = float(np.uint32(0x7F7FE000).view(np.float32))
+    assert meant[:3].tolist() == [most, -most, most] and np.isinf(meant[5:7]).all()
+    agree(kernel, [x, np.zeros(x.shape, np.float32)], target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
