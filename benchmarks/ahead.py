@@ -67,10 +67,12 @@ class Ahead(Rehearsal):
 
 def compile_parts(parts: Sequence[str], rehearsal: Rehearsal, gpu: str) -> None:
     """All units of a session's parts, for the product of this name."""
+    import gemm_cases
     import gemm_checks
     import gpu_attention
     import gpu_gemm
     import gpu_memory_bound
+    import memory_bound_cases
 
     from wavedsl.analysis.roofline import product_called
     from wavedsl.strategies import choices, grouped, plan, tuned
@@ -83,12 +85,12 @@ def compile_parts(parts: Sequence[str], rehearsal: Rehearsal, gpu: str) -> None:
             gpu_gemm.compile_all(gemm_checks.CHECKS, (), rehearsal)
             gpu_attention.compile_all(rehearsal, (), None, False)
         if "gemm" in parts:
-            first = sorted(gpu_gemm.CASES, key=lambda case: gpu_session.WORTH.get(case.name, len(gpu_session.WORTH)))
+            first = sorted(gemm_cases.CASES, key=lambda case: gpu_session.WORTH.get(case.name, len(gpu_session.WORTH)))
             gpu_gemm.compile_all((), first, rehearsal)
         if "attention" in parts:
             gpu_attention.compile_all(rehearsal, gpu_session.ATTENTION, None, True)
         if "memory" in parts:
-            gpu_memory_bound.compile_all(gpu_memory_bound.CASES, rehearsal)
+            gpu_memory_bound.compile_all(memory_bound_cases.CASES, rehearsal)
 
 
 @contextlib.contextmanager

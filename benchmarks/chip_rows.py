@@ -58,11 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import gpu_gemm
     import gpu_memory_bound
     import ladder
+    import memory_bound_cases
 
     texts = Texts(TARGET)
     gpu_gemm.compile_all((*ladder.LADDER, *gemm_checks.CHECKS), (), texts)
     gpu_attention.compile_all(texts, (), None, False)
-    gpu_memory_bound.compile_all(gpu_memory_bound.CASES, texts)
+    gpu_memory_bound.compile_all(memory_bound_cases.CASES, texts)
     seen = set(json.loads(given.fuzz.read_text())["rows"]).union(*(rows(text, TARGET) for text in texts.texts))
     executed = sorted(row for row in seen if not HINTS.search(row) and not DOUBTED.search(row))
     OUT.write_text("".join(f"{row}\n" for row in executed))

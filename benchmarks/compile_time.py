@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import record
+from wavedsl.codegen import TARGETS
 
 from wavedsl.reports import table
 
-TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80")
-ATTENTION_TARGETS = (*TARGETS, "sm_90a")
+IMPORTS_TOO = ", compiler's imports included"
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 IMPORT = """
@@ -84,6 +84,7 @@ target, preload = sys.argv[1], sys.argv[2] == "1"
 size = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
 if preload:  # what `import` costs is a number of its own
     import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.dataflow.graph_verify
+    from wavedsl.codegen import is_amd
     if is_amd(target):
         import wavedsl.codegen.amdgcn.emit
     else:
@@ -107,6 +108,7 @@ import wavedsl as wd
 from attention import B, D, E, G, H, M, N
 if preload:
     import wavedsl.compiler, wavedsl.ir.pipeline, wavedsl.tracer.trace, wavedsl.ir.dataflow.graph_verify
+    from wavedsl.codegen import is_amd
     if is_amd(target):
         import wavedsl.codegen.amdgcn.emit
     else:
@@ -158,9 +160,10 @@ def _children() -> float:
     return used.children_user + used.children_system
 
 
-def measure(repeat: int) -> list[dict[str, Any]]:
-    """One row per number: what, target, milliseconds, what is asked for. On a machine that does other work as well, the
-    best time of a processor says more than the clock."""
+def measure(repeat: int, targets: tuple[str, ...] = TARGETS) -> list[dict[str, Any]]:
+    """One row per number of `targets`: what, target, milliseconds, what is asked for.
+
+    On a machine that does other work as well, the best time of a processor says more than the clock."""
     rows: list[dict[str, Any]] = []
 
     def row(what: str, target: str, runs: list[dict[str, Any]], limit_ms: float | None) -> None:
@@ -178,42 +181,28 @@ def measure(repeat: int) -> list[dict[str, Any]]:
         rows.append({"what": what, "target": target, **numbers})
 
     with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, "kernel.py"), "w") as file:
-            file.write(KERNEL)
         imports = [run(IMPORT, folder)[0] for _ in range(repeat + 1)][1:]
         row("import the dependencies", "", [i["dependencies"] for i in imports], None)
         row("import wavedsl on top", "", [i["wavedsl"] for i in imports], 100)
-        for target in TARGETS:
-            run(COMPILE, folder, target, "0")
-            imports_in, imports_before = (
-                [run(COMPILE, folder, target, preload)[0] for _ in range(repeat)] for preload in ("0", "1")
-            )
-            for what, results in (
-                ("cold GEMM to text, compiler's imports included", [r["cold"] for r in imports_in]),
-                ("cold GEMM to text", [r["cold"] for r in imports_before]),
-                ("warm GEMM to text", [r["warm"] for r in imports_before]),
-            ):
-                row(what, target, results, 150)
-        with tempfile.TemporaryDirectory() as tuned:
-            Path(tuned, "kernel.py").write_text(TUNED)
-            run(COMPILE, tuned, "sm_90a", "0", "4096")
-            for preload, more in (("0", ", compiler's imports included"), ("1", "")):
-                results = [run(COMPILE, tuned, "sm_90a", preload, "4096")[0] for _ in range(repeat)]
-                row(f"cold tuned GEMM to text{more}", "sm_90a", [r["cold"] for r in results], 250)
-        for target in ATTENTION_TARGETS:
+        for target in targets:
+            tuned = target == "sm_90a"
+            size, product, limit_ms = ("4096", "tuned GEMM", 250) if tuned else ("1024", "GEMM", 150)
+            Path(folder, "kernel.py").write_text(TUNED if tuned else KERNEL)
+            run(COMPILE, folder, target, "0", size)  # writes the bytecode
+            within, before = ([run(COMPILE, folder, target, p, size)[0] for _ in range(repeat)] for p in ("0", "1"))
+            row(f"cold {product} to text{IMPORTS_TOO}", target, [r["cold"] for r in within], limit_ms)
+            row(f"cold {product} to text", target, [r["cold"] for r in before], limit_ms)
+            if not tuned:
+                row(f"warm {product} to text", target, [r["warm"] for r in before], limit_ms)
             run(ATTENTION, folder, target, "0", str(EXAMPLES))
-            for preload, more in (("0", ", compiler's imports included"), ("1", "")):
+            for preload, more in (("0", IMPORTS_TOO), ("1", "")):
                 results = [run(ATTENTION, folder, target, preload, str(EXAMPLES))[0] for _ in range(repeat)]
                 row(f"cold attention to text{more}", target, results, 500)
-        for target in TARGETS:
-            device = f"emulator:{target}"
-            run(CACHED, folder, device=device)
-            row(
-                "process start to result, cached",
-                target,
-                [run(CACHED, folder, device=device)[1] for _ in range(repeat)],
-                1000,
-            )
+            if not tuned:
+                device = f"emulator:{target}"
+                run(CACHED, folder, device=device)
+                starts = [run(CACHED, folder, device=device)[1] for _ in range(repeat)]
+                row("process start to result, cached", target, starts, 1000)
     return rows
 
 

@@ -3,7 +3,7 @@
     python benchmarks/cycle_model.py [--triton PYTHON] [--whole] [--update]
 
 `--triton`: an interpreter that has Triton, whose text of the same GEMM is then modelled too. `--update` writes the
-measured errors to `runtime/emulator/cycle_error.py`, which the command line prints beside predictions.
+measured errors to `runtime/emulator/amdgcn/cycle_error.py`, which the command line prints beside predictions.
 
 The published products have K up to 16384. Their loops are in a steady state after a few trips, so clocks of the same
 text at K = 1024 and 2048, replayed in the launch of the published size, are extended along a straight line. `--whole`
@@ -306,17 +306,6 @@ PUBLISHED = {published}
 """Product: lowest and highest of (predicted over best published TFLOP/s) of bf16 GEMMs.
 
 Predicted for our text at the peak clock; published for hand-tuned kernels at whatever clock the board kept."""
-
-
-def error_text(target: str) -> str:
-    """The errors in one line, to stand beside a prediction."""
-    if not is_amd(target):
-        from wavedsl.runtime.emulator.ptx import warp_error
-
-        return warp_error.error_text()
-    blocks = "; ".join(f"{{kind}}: median {{m}}, 80 % in {{a}} to {{b}}" for kind, (_, a, m, b) in MCA.items())
-    gemms = ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in PUBLISHED.items())
-    return f"model / llvm-mca per block: {{blocks}}; model / published bf16 GEMMs: {{gemms}}"
 '''
 
 
@@ -327,7 +316,7 @@ def update(mca_spread: dict[str, Any] | None, published: list[dict[str, Any]]) -
         if row["text"] == "ours":
             products.setdefault(row["product"], []).append(row["ratio to best"])
     found = {product: (min(values), max(values)) for product, values in products.items()}
-    (ROOT / "runtime" / "emulator" / "cycle_error.py").write_text(
+    (ROOT / "runtime" / "emulator" / "amdgcn" / "cycle_error.py").write_text(
         _ERROR_FILE.format(mca=_literal(spread), published=_literal(found)), encoding="utf-8"
     )
 

@@ -24,6 +24,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
+import gemm_cases
 import gpu_gemm
 import gpu_session  # noqa: F401  finds wavedsl where it is not installed
 import record
@@ -45,8 +46,8 @@ def measured(torch: Any, sizes: Sequence[tuple[int, int, int]]) -> list[dict[str
     """Per size the seconds of one launch of many, and the largest error of what is allowed."""
     rows = []
     for size in sizes:
-        products = gpu_gemm.Products(Space(torch), gpu_gemm.BF16, size, torch is not None)
-        calls = products.calls(gpu_gemm._strategy)
+        products = gemm_cases.Products(Space(torch), gemm_cases.BF16, size, torch is not None)
+        calls = products.calls(gemm_cases.strategy)
         calls[0]()
         error = products.error()
         seconds = None if torch is None else gpu_gemm.median_time(torch, calls)[0]

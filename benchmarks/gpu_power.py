@@ -55,22 +55,23 @@ def ways() -> dict[str, tuple[str, Config]]:
 
 def kernel_of(way: tuple[str, Config]) -> Any:
     """The kernel of one of `ways`."""
-    import gpu_gemm
+    import gemm_cases
+    import gemm_kernels
 
     hints, config = way
-    return gpu_gemm.kernels.product(replace(gpu_gemm.BF16, hints=hints), config)
+    return gemm_kernels.product(replace(gemm_cases.BF16, hints=hints), config)
 
 
 def compiled(name: str, size: int) -> None:
     """Compile one way into the cache. What cannot be compiled says so where it is measured."""
     import ahead
-    import gpu_gemm
+    import gemm_cases
     from on_gpu import Space
     from wavedsl.ir.errors import WaveError
     from wavedsl.runtime import binaries
     from wavedsl.runtime.launch import compile_ahead
 
-    operands = gpu_gemm.Products(Space(empty_arrays=True), gpu_gemm.BF16, (size,) * 3, False).sets[0]
+    operands = gemm_cases.Products(Space(empty_arrays=True), gemm_cases.BF16, (size,) * 3, False).sets[0]
     with contextlib.suppress(WaveError):
         made = compile_ahead(kernel_of(ways()[name]), dict(zip("abc", operands)), ahead.TARGET)
         binaries.ptx(made.asm, made.target, made.name)
@@ -144,15 +145,16 @@ def captured(torch: Any, calls: Sequence[Callable[[], Any]], seconds: float) -> 
 
 def measure(size: int, seconds: float, said: Callable[[dict[str, Any]], None]) -> None:
     """A row for each way of size^3, given to `said` when all have had both turns."""
+    import gemm_cases
     import gpu_gemm
     import torch
     from on_gpu import Space
 
     import wavedsl as wd
 
-    products = gpu_gemm.Products(Space(torch), gpu_gemm.BF16, (size,) * 3, True)
+    products = gemm_cases.Products(Space(torch), gemm_cases.BF16, (size,) * 3, True)
     binds: dict[str, Any] = {name: kernel_of(way).bind for name, way in ways().items()}
-    binds |= {"strategy": gpu_gemm._strategy, **gpu_gemm.rivals_of(torch, True)}
+    binds |= {"strategy": gemm_cases.strategy, **gpu_gemm.rivals_of(torch, True)}
     graphs: dict[str, tuple[Any, int]] = {}
     rows: dict[str, dict[str, Any]] = {}
     for name, bind in binds.items():

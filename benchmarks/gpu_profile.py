@@ -25,13 +25,14 @@ ROUNDS = 2
 
 def products(torch: Any, size: int, chosen: Sequence[str]) -> list[Callable[[], Any]]:
     """Our product in each way (none: the strategy's), and cuBLAS'."""
+    import gemm_cases
     import gpu_gemm
     import gpu_power
     from on_gpu import Space
 
-    operands = gpu_gemm.Products(Space(torch), gpu_gemm.BF16, (size,) * 3, False).sets[0]
+    operands = gemm_cases.Products(Space(torch), gemm_cases.BF16, (size,) * 3, False).sets[0]
     known = gpu_power.ways()
-    binds = [gpu_power.kernel_of(known[name]).bind for name in chosen] or [gpu_gemm._strategy]
+    binds = [gpu_power.kernel_of(known[name]).bind for name in chosen] or [gemm_cases.strategy]
     return [bind(*operands) for bind in (*binds, gpu_gemm.rivals_of(torch, True)["cublas"])]
 
 
@@ -53,9 +54,10 @@ def attention(torch: Any, d: int, keys: int, causal: bool) -> list[Callable[[], 
 def memory_bound(torch: Any, name: str, size: Sequence[int], cuts: Sequence[int]) -> list[Callable[[], Any]]:
     """Our call of a memory-bound case in each of its cuts at these places (none: the first), then torch's."""
     import gpu_memory_bound
+    import memory_bound_cases
     from on_gpu import Space
 
-    (case,) = (case for case in gpu_memory_bound.CASES if case.name == name)
+    (case,) = (case for case in memory_bound_cases.CASES if case.name == name)
     held = gpu_memory_bound.Held(Space(torch), case, tuple(size))
     known = case.cuts(held.size)
     ours = [held.ours(known[place]) for place in cuts] or [held.ours(None)]

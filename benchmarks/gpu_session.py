@@ -124,11 +124,12 @@ class Session:
         import gpu_attention
         import gpu_memory_bound as memory
         import launch_checks
+        import memory_bound_cases
 
         part, tiny = Part(self.done, "checks"), bool(self.tiny)
         rows = gemm_checks.run_checks(part, self.space, gemm_checks.CHECKS, tiny)
         rows += launch_checks.run_checks(part, self.space, not tiny)
-        for case in memory.CASES:
+        for case in memory_bound_cases.CASES:
             for size in (case.tiny if tiny else case.sizes)[:1]:
                 row = memory.run_case(part, self.space, case, size, False, None)
                 rows.append({"check": f"memory {case.name}", **row})
@@ -156,10 +157,11 @@ class Session:
         return gpu_rates.rows(PROBES, run, gpu_rates.model_of(self.chip or ""), Part(self.done, "rates"))
 
     def gemm(self) -> list[dict[str, Any]]:
+        import gemm_cases
         import gpu_gemm
 
-        every = [(c, size) for c in gpu_gemm.CASES for size in (c.tiny if self.tiny else c.sizes)]
-        worth = {case.name: WORTH.get(case.name, len(WORTH)) for case in gpu_gemm.CASES}
+        every = [(c, size) for c in gemm_cases.CASES for size in (c.tiny if self.tiny else c.sizes)]
+        worth = {case.name: WORTH.get(case.name, len(WORTH)) for case in gemm_cases.CASES}
         every.sort(key=lambda x: (x[1] != (8192, 8192, 8192) or worth[x[0].name] > 1, worth[x[0].name]))
         product = gpu_gemm.product_called(self.chip or "")
         part = Part(self.done, "gemm")
@@ -177,9 +179,10 @@ class Session:
 
     def memory(self) -> list[dict[str, Any]]:
         import gpu_memory_bound
+        import memory_bound_cases
 
         part = Part(self.done, "memory")
-        return gpu_memory_bound.run_cases(part, self.space, gpu_memory_bound.CASES, not self.tiny, bool(self.tiny))
+        return gpu_memory_bound.run_cases(part, self.space, memory_bound_cases.CASES, not self.tiny, bool(self.tiny))
 
 
 def environment(torch: Any, commit: str) -> dict[str, Any]:
@@ -411,10 +414,10 @@ def gemm_criteria(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, float 
     """The lines of the products' table: the least ratio of a case's sizes, and its mean where one is asked."""
     import statistics
 
-    import gpu_gemm
+    import gemm_cases
 
     found: list[tuple[str, str, float | None, float]] = []
-    for case in gpu_gemm.CASES:
+    for case in gemm_cases.CASES:
         ratios = [row.get("of_cublas") for row in rows if row["case"] == case.name]
         known = [r for r in ratios if r]
         whole = bool(known) and len(known) == len(ratios)
@@ -423,7 +426,7 @@ def gemm_criteria(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, float 
         if case.least_mean:
             mean = statistics.geometric_mean(known) if whole else None
             found.append((case.name, "cuBLAS, geometric mean", mean, case.least_mean))
-    judged = [row["of_triton"] >= gpu_gemm.TRITON_RATIO or (row["of_roofline"] or 0.0) >= gpu_gemm.ROOFLINE_SHARE
+    judged = [row["of_triton"] >= gemm_cases.TRITON_RATIO or (row["of_roofline"] or 0.0) >= gemm_cases.ROOFLINE_SHARE
               for row in rows if row.get("of_triton")]  # fmt: skip
     share = sum(judged) / len(judged) if judged and len(judged) == len(rows) else None
     found.append(("every product", "1.05 x Triton or 92 % of roofline: share of cases", share, 1.0))

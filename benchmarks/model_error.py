@@ -26,9 +26,9 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
+import gemm_cases
 import gpu_attention
-import gpu_gemm
-import gpu_memory_bound
+import memory_bound_cases
 import predicted
 import record
 from gemm_kernels import Config
@@ -42,10 +42,10 @@ SESSION = record.HERE / "results" / "h200.json"
 TILES = re.compile(r"(\d+)x(\d+)x(\d+)/(\d+)x(\d+)(.*)")
 
 
-def way_of(text: str) -> gpu_gemm.Way:
+def way_of(text: str) -> gemm_cases.Way:
     """The plan, or the tiles, that a session calls by this name."""
     if text.startswith("strategy"):
-        return gpu_gemm.Planned(int(text.removeprefix("strategy") or 1) - 1)
+        return gemm_cases.Planned(int(text.removeprefix("strategy") or 1) - 1)
     found = TILES.fullmatch(text)
     if found is None:
         raise ValueError(f"no tiles: {text!r}")
@@ -56,7 +56,7 @@ def way_of(text: str) -> gpu_gemm.Way:
 def rows_of(session: dict[str, Any]) -> Iterator[tuple[str, float, predicted.Row]]:
     """(shape, measured seconds, what predicts them) of everything of ours that a session timed."""
     space = Space(empty_arrays=True)
-    forms = {case.name: case.form for case in gpu_gemm.CASES}
+    forms = {case.name: case.form for case in gemm_cases.CASES}
     for found in session.get("gemm", ()):
         size = tuple(found["size"])
         for name, seconds in timed(found):
@@ -71,7 +71,7 @@ def rows_of(session: dict[str, Any]) -> Iterator[tuple[str, float, predicted.Row
                 continue
             launch = partial(attention, found, known[name])
             yield shape_of(found), seconds, predicted.Row(found["case"], tuple(found["size"]), name, launch)
-    bound = {case.name: case for case in gpu_memory_bound.CASES}
+    bound = {case.name: case for case in memory_bound_cases.CASES}
     for found in session.get("memory", ()):
         case, size = bound[found["case"]], tuple(found["size"])
         names = cut_names(space, case, size) if timed(found) else {}
@@ -117,12 +117,12 @@ def cut_names(space: Space, case: Any, size: tuple[int, ...]) -> dict[str, Any]:
     work = case.make(space, size)
     found: dict[str, Any] = {}
     for cut in case.cuts(size):
-        with contextlib.suppress(gpu_memory_bound.NoSuchCut):  # a case may have fewer
+        with contextlib.suppress(memory_bound_cases.NoSuchCut):  # a case may have fewer
             found[work.named(cut) if work.named is not None else str(cut)] = cut
     return found
 
 
-PRODUCTS = frozenset(case.name for case in gpu_gemm.CASES)
+PRODUCTS = frozenset(case.name for case in gemm_cases.CASES)
 
 
 def kind_of(case: str) -> str:

@@ -39,9 +39,9 @@ from wavedsl.targets import get_target
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
+import gemm_cases
 import gemm_kernels
-import gpu_gemm
-import gpu_memory_bound
+import memory_bound_cases
 import record
 from on_gpu import Space
 
@@ -71,13 +71,13 @@ class Row:
 def rows(names: Sequence[str] | None, candidates: bool) -> Iterator[list[Row]]:
     """All rows, in the order of the two benchmarks: each in the ways of which the fastest is timed."""
     space = Space(empty_arrays=True)
-    for case in gpu_gemm.CASES:
+    for case in gemm_cases.CASES:
         if names is None or case.name in names:
             for size in case.sizes:
-                tried = gpu_gemm.ways(case.form, size[0], False).values() if candidates else (gpu_gemm.Planned(),)
-                for way in sorted(tried, key=lambda way: isinstance(way, gpu_gemm.Config)):  # ours first
+                tried = gemm_cases.ways(case.form, size[0], False).values() if candidates else (gemm_cases.Planned(),)
+                for way in sorted(tried, key=lambda way: isinstance(way, gemm_cases.Config)):  # ours first
                     yield [Row(case.name, size, str(way), partial(product, space, case.form, size, way))]
-    for bound in gpu_memory_bound.CASES:
+    for bound in memory_bound_cases.CASES:
         if names is None or bound.name in names:
             for size in bound.sizes:
                 cuts = bound.cuts(size) or (None,)
@@ -85,16 +85,16 @@ def rows(names: Sequence[str] | None, candidates: bool) -> Iterator[list[Row]]:
 
 
 def product(
-    space: Space, form: gemm_kernels.Form, size: tuple[int, int, int], way: gpu_gemm.Way
+    space: Space, form: gemm_kernels.Form, size: tuple[int, int, int], way: gemm_cases.Way
 ) -> tuple[int, int, str]:  # fmt: skip
-    """Bind a product in one of `gpu_gemm.ways`."""
-    operands = gpu_gemm.Products(space, form, size, False)
-    gpu_gemm.bound_by(form, way)(*operands.sets[0])
+    """Bind a product in one of `gemm_cases.ways`."""
+    operands = gemm_cases.Products(space, form, size, False)
+    gemm_cases.bound_by(form, way)(*operands.sets[0])
     return operands.bytes, 2 * size[0] * size[1] * size[2], form.dtype.name
 
 
 DTYPES = {"f32": "f32", "f32 A B": "f32", "f64": "f64"}
-"""Cases of `gpu_memory_bound` whose products are not of bf16."""
+"""Cases of `memory_bound_cases` whose products are not of bf16."""
 
 
 def memory_bound(space: Space, case: Any, size: tuple[int, ...], cut: Any) -> tuple[int, int, str]:

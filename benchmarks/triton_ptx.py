@@ -45,8 +45,8 @@ from wavedsl.reports import table
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
+import gemm_cases
 import gpu_attention
-import gpu_gemm
 import predicted
 import record
 import sass
@@ -59,7 +59,7 @@ ROWS = {
     "mlp down": ((512, 4096, 14336), (2048, 4096, 14336)),
     "fp8": ((8192, 8192, 8192),),
 }
-"""Cases of `gpu_gemm`, and M, N, K of each."""
+"""Cases of `gemm_cases`, and M, N, K of each."""
 KEYS = 2048
 """Of attention; batches and heads as `gpu_attention` has them."""
 ROUGH = 4096, 4096
@@ -290,9 +290,9 @@ def chips() -> tuple[Any, Any]:
 
 def our_product(case: str, size: tuple[int, int, int]) -> Side:
     """What `matmul` launches."""
-    form = next(c.form for c in gpu_gemm.CASES if c.name == case)
+    form = next(c.form for c in gemm_cases.CASES if c.name == case)
     space = predicted.Space(empty_arrays=True)
-    row = predicted.Row(case, size, "strategy", lambda: predicted.product(space, form, size, gpu_gemm.Planned()))
+    row = predicted.Row(case, size, "strategy", lambda: predicted.product(space, form, size, gemm_cases.Planned()))
     launches, said, _ = predicted.launched(row)
     reports = [sample(one.made, one.given) for one in launches]
     more = predicted.BETWEEN * (len(reports) - 1)

@@ -190,8 +190,8 @@ class OnGpu:
 
     def search(self, name: str, problem: Timed) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Every candidate that was timed, fastest first; why others were not."""
+        from gemm_cases import Products
         from gemm_kernels import Form
-        from gpu_gemm import Products
 
         from wavedsl.targets import get_target
         from wavedsl.tuning.candidates import check_space, enumerate_space, estimates

@@ -124,14 +124,6 @@ PUBLISHED = {published}
 Predicted for our best tile at the table's clock; published for hand-tuned kernels at whatever clock the board kept."""
 MEASURED = {measured}
 """Product: predicted over measured seconds of our GEMMs, 10 and 90 % of them below (`benchmarks/model_error.py`)."""
-
-
-def error_text() -> str:
-    """The errors in one line, to stand beside a prediction."""
-    rates = ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in PUBLISHED.items())
-    times = ", ".join(f"{{product}} {{a}} to {{b}}" for product, (a, b) in MEASURED.items())
-    measured = f"; model / measured seconds of ours: {{times}}" if times else "; never compared with a chip of ours"
-    return f"model / published bf16 GEMMs: {{rates}}; PTX before ptxas{{measured}}"
 '''
 
 

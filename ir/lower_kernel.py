@@ -66,7 +66,7 @@ def lower(
     if choices.cache_swizzle and target.cache_swizzle:
         arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
     low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
-    low.spared = spared
+    low.reads.spared = spared
     return _run(low)
 
 
@@ -99,18 +99,18 @@ def _run(low: Lowering) -> Kernel:
     converted, reduced, reducing = scratch_bytes(low)
     converted = place_sliced(low, converted)
     if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
-        low.meeting.apart, reduced = reduced, 2 * reduced
-    low.meeting.at = low.scratch + converted
-    low.scratch_share = converted // low.partition.waves // 16 * 16
+        low.room.meeting.apart, reduced = reduced, 2 * reduced
+    low.room.meeting.at = low.room.scratch + converted
+    low.room.scratch_share = converted // low.partition.waves // 16 * 16
     over = behind_tiles(low, reducing)
-    low.shared_top = low.meeting.at + (0 if over else reduced)
-    if low.shared_top:
-        low.kernel.shared_names[SCRATCH] = (low.scratch, low.shared_top - low.scratch)
-    low.meeting.buffer = OVER_TILES if over else SCRATCH
+    low.room.top = low.room.meeting.at + (0 if over else reduced)
+    if low.room.top:
+        low.kernel.shared_names[SCRATCH] = (low.room.scratch, low.room.top - low.room.scratch)
+    low.room.meeting.buffer = OVER_TILES if over else SCRATCH
     if over:
-        low.kernel.shared_names[OVER_TILES] = (low.meeting.at, reduced)
+        low.kernel.shared_names[OVER_TILES] = (low.room.meeting.at, reduced)
     plan_made(low)
-    strategy = low.strategy = low.notes.strategy = choose(low)
+    strategy = low.matrix.strategy = low.notes.strategy = choose(low)
     if strategy.bulk:
         low.kernel.waves = low.kernel.waves * strategy.teams + strategy.specialize
         plan_rings(low, strategy)
@@ -128,10 +128,10 @@ def _run(low: Lowering) -> Kernel:
         else:
             ask_for_first_loads(low)
             begin(low)
-            low.behind_loads = partial(release, low) if low.choices.dependent else None
+            low.matrix.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)
     kernel = low.b.finish()
-    kernel.shared_bytes = max(low.shared_top, low.meeting.at + reduced)
+    kernel.shared_bytes = max(low.room.top, low.room.meeting.at + reduced)
     alone = converted + reduced > low.target.shared_bytes  # conversions and reductions each fit, but not both
     if (low.partition.shared_rows or alone) and kernel.shared_bytes > low.target.shared_bytes:
         hint = "smaller tiles of the workgroup" if alone else "wd.WaveConstraint says who has what"
@@ -159,12 +159,12 @@ def emit_kernel(low: Lowering) -> None:
     steps = region_steps(low, region)
     dims = low.whole = narrowed(low)
     if dims:
-        behind = low.behind_loads
+        behind = low.matrix.behind_loads
         with low.b.if_(inside(low, dims), usual=True) as branch:
             with whole(low, dims):
                 _emit_steps(low, region, region_steps(low, region))
             branch.yield_()
-        low.behind_loads = behind
+        low.matrix.behind_loads = behind
         with branch.orelse():
             _emit_steps(low, region, steps)
             branch.yield_()
@@ -174,17 +174,17 @@ def emit_kernel(low: Lowering) -> None:
 
 def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
     """A region's steps in the order of the program, and behind the last loads what is to follow them."""
-    if not low.strategy.bulk:
+    if not low.matrix.strategy.bulk:
         steps = late_fetches(low, steps)
-    body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.strategy.bulk)
-    behind, low.behind_loads = low.behind_loads, None
+    body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.matrix.strategy.bulk)
+    behind, low.matrix.behind_loads = low.matrix.behind_loads, None
     if behind is not None:
         last = next((i for i in reversed(body.order) if _loads(steps[i])), None)
         if last is None:
             behind()
         else:
             steps[last] = _followed(steps[last], behind)
-    if low.strategy.bulk:
+    if low.matrix.strategy.bulk:
         from wavedsl.ir.regions.ring_loops import emit_once  # what chips without bulk copies never need
 
         emit_once(low, region, body, steps, Env())

@@ -39,8 +39,18 @@ def convert(x: Array, source: DType, to: DType, rounding: str | None = None) -> 
             x = x.astype(np.int32)
         if to.bits == 64 or (to is dt.f32):
             return x.astype(to.numpy)
-        return to_float(x.astype(np.float64), to)
+        return to_float(_whole(x), to)
     return to_float(x, to, rounding)
+
+
+def _whole(x: Array) -> Array:
+    """Integers as f64; of those that it does not hold, the bits below are one that stands for all (round to odd)."""
+    near = x.astype(np.float64)
+    if x.dtype.itemsize < 8:
+        return near
+    low = x & x.dtype.type(0xFFF)
+    odd = (x - low) + np.where(low != 0, x.dtype.type(0x800), x.dtype.type(0))
+    return np.where(np.abs(near) > 2.0**53, odd.astype(np.float64), near)
 
 
 def to_float(x: Array, to: DType, rounding: str | None = None) -> Array:

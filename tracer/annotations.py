@@ -80,12 +80,13 @@ def _split(items: Any, owner: str) -> tuple[tuple[Any, ...], DType]:
     dtype = items[-1]
     if not isinstance(dtype, DType):
         same = next((d for d in ALL.values() if dtype is d.numpy and not d.packed), None)
+        alone = "; a number alone is wd.Register[wd.i32](0)" if owner == "Register" else ""
         raise TraceError(
             f"{owner}[…] ends in {dtype!r}, which is no dtype",
             here(calls=False),
             hint=f"write wd.{same}"
             if same is not None
-            else f"put the element type last, for example wd.{owner}[M, N, wd.f16]",
+            else f"put the element type last, for example wd.{owner}[M, N, wd.f16]{alone}",
         )
     return items[:-1], dtype
 

@@ -246,11 +246,15 @@ def cast(x: Any, dtype: DType, rounding: str | None = None, bits: Any = None) ->
 
     Float to int truncates and saturates (NaN gives 0); int to int wraps; float to float rounds to nearest even, with
     `rounding="toward_zero"` truncates, with `rounding="stochastic"` rounds f32 up or down at random by the low 16 bits
-    of the u32 value `bits` (`wd.random(…, dtype=wd.u32)`); into 8-bit and narrower floats it saturates.
+    of the u32 value `bits` (`wd.random(…, dtype=wd.u32)`); into 8-bit and narrower floats it saturates. A number of the
+    source and an extent become a single value: `wd.cast(255, wd.u8)`, `wd.cast(N, wd.u32)`.
     """
     builder = current("cast")
     if isinstance(x, DType) and isinstance(dtype, Value):
         raise TraceError("cast: the value comes first, then the dtype", here(), hint=f"wd.cast(x, wd.{x})")
+    if rounding is None and bits is None and (isinstance(x, NUMBERS) or is_dim(x)):
+        _require_dtype(dtype, "cast")
+        return builder.value(builder.number(_whole(x, dtype) if dtype.is_int else x, dtype, "cast", here()))
     node = builder.node_of(x, "cast")
     _require_dtype(dtype, "cast")
     if node.dtype is dtype and rounding is None and bits is None:
@@ -267,6 +271,15 @@ def bitcast(x: Any, dtype: DType) -> Value:
     builder = current("bitcast")
     _require_dtype(dtype, "bitcast")
     return builder.results(builder.emit("bitcast", (builder.node_of(x, "bitcast"),), {"dtype": dtype}))
+
+
+def _whole(x: Any, dtype: DType) -> Any:
+    """A number of the source without its fraction, as a cast gives it."""
+    if not isinstance(x, (float, np.floating)):
+        return x
+    if not math.isfinite(x):
+        raise TraceError(f"cast: {x} has no {dtype}", here(), hint="a whole number")
+    return int(x)
 
 
 def _require_dtype(dtype: Any, op: str) -> None:

@@ -141,7 +141,7 @@ def model_text(report: Any, target: str) -> str:
     timing = report.timing
     if timing is not None:
         from wavedsl.runtime.emulator.cycle_chips import clock_of
-        from wavedsl.runtime.emulator.cycle_error import error_text
+        from wavedsl.runtime.emulator.model_error import error_text
 
         clock = clock_of(target)
         out[0] += f", {timing.cycles / clock / 1e3:.3g} us at {clock} GHz"
@@ -196,7 +196,7 @@ def loop_cycles_text(compiled: Any) -> str:
     from wavedsl.codegen.amdgcn.target import resident_groups
     from wavedsl.runtime.emulator.amdgcn.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
     from wavedsl.runtime.emulator.amdgcn.text import parse
-    from wavedsl.runtime.emulator.cycle_error import error_text
+    from wavedsl.runtime.emulator.model_error import error_text
 
     program = parse(compiled.asm, compiled.target)
     names = {index: label for label, index in program.labels.items()}

@@ -10,6 +10,7 @@ Accuracy: transcendental rows are rounded from f64; hardware is within 1 ulp of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -260,9 +261,17 @@ def div_fmas32(a: A, b: A, c: A, vcc: A) -> A:
 
 
 def div_fmas64(a: A, b: A, c: A, vcc: A) -> A:
+    """The same in f64: where the scaled sum is denormal it is worked out as a fraction, and rounded once."""
+    a, b, c, vcc = np.broadcast_arrays(a, b, c, vcc)
     r = fma64(a, b, c)
-    up = exponent(np.ascontiguousarray(np.broadcast_to(c, r.shape))) > 1023
-    return np.where(vcc, r * np.where(up, 2.0**128, 2.0**-128), r)
+    up = exponent(np.ascontiguousarray(c)) > 1023
+    out = np.where(vcc, r * np.where(up, 2.0**128, 2.0**-128), r)
+    for at in np.argwhere(vcc & ~up & np.isfinite(r) & (np.abs(out) < 2.0**-1021)):
+        i = tuple(at)
+        exact = (Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))) / (1 << 128)
+        if exact:
+            out[i] = exact.numerator / exact.denominator
+    return out
 
 
 def div_fixup(q: A, den: A, num: A) -> A:

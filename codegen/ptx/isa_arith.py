@@ -767,7 +767,7 @@ def _legal_compare(m: Mods) -> str:
     doc="p = (a cmp b) bool c; q = !(a cmp b) bool c",
 )
 def _setp(m: Mods) -> Any:
-    compare = _compare(m["cmp"], m["type"], "ftz" in m and m["type"] == "f32")
+    compare = _compare(m["cmp"], m["type"], "ftz" in m)
     combine = _LOGIC[m["bool"]][1] if "bool" in m else None
 
     def run(a: Array, b: Array, c: Array = None) -> Any:
@@ -802,7 +802,7 @@ inst(
     doc="p, q = comparison of the low and of the high halves",
 )
 def _setp_packed(m: Mods) -> Any:
-    compare = _compare(m["cmp"], m["type"], False)
+    compare = _compare(m["cmp"], m["type"], "ftz" in m)
     combine = _LOGIC[m["bool"]][1] if "bool" in m else None
 
     def run(a: Array, b: Array, c: Array = None) -> Any:
@@ -835,7 +835,7 @@ def _legal_set(m: Mods) -> str:
 
 
 def _set(m: Mods) -> Any:
-    compare = _compare(m["cmp"], m["stype"], "ftz" in m and m["stype"] == "f32")
+    compare = _compare(m["cmp"], m["stype"], "ftz" in m)
     want = np.dtype(NUMPY[m["dtype"]])
     one = want.type(1) if want.kind not in "iu" else want.type(-1) if want.kind == "i" else np.iinfo(want).max
 
@@ -1200,7 +1200,7 @@ def _testp(m: Mods) -> Any:
             "infinite": lambda: np.isinf(a),
             "number": lambda: ~np.isnan(a),
             "notanumber": lambda: np.isnan(a),
-            "normal": lambda: np.isfinite(a) & (np.abs(a) >= tiny),
+            "normal": lambda: np.isfinite(a) & ((np.abs(a) >= tiny) | (a == 0)),  # zeros count as normal
             "subnormal": lambda: (a != 0) & (np.abs(a) < tiny),
         }[m["op"]]()
 
@@ -1344,15 +1344,10 @@ def _narrow(exact: Callable[..., Array], m: Mods) -> Callable[..., Array]:
     """A 16-bit float function from one on float64 whose result is exact or rounded to odd."""
     back = num.to_bf16 if m["type"].startswith("bf") else num.to_f16
     ftz = "ftz" in m
-    tiny = 2.0**-14
-
-    def zero_small(x: Array) -> Array:
-        return np.where(np.abs(x) < tiny, np.copysign(x.dtype.type(0), x), x)
 
     def run(*args: Array) -> Array:
-        wide = [x.astype(np.float64) for x in args]
-        r = back(exact(*[zero_small(x) for x in wide] if ftz else wide))
-        r = zero_small(r) if ftz else r
+        r = back(exact(*[(num.flush(x) if ftz else x).astype(np.float64) for x in args]))
+        r = num.flush(r) if ftz else r
         if "sat" in m:
             r = num.saturate(r)
         if "relu" in m:
@@ -1392,23 +1387,27 @@ def _hfma(m: Mods) -> Any:
     return _narrow(lambda a, b, c: num.sum_odd(a * b, c), m)
 
 
+def _flushed(m: Mods, a: Array) -> Array:
+    return num.flush(a) if "ftz" in m else a
+
+
 @inst(f"neg{{.ftz}}.type:{_HALF_TYPES}", "d:type <- a:type", Unit.ALU, legal=_legal_half, doc="d = -a, by the sign bit")
 def _hneg(m: Mods) -> Any:
-    return lambda a: (np.ascontiguousarray(a).view(np.uint16) ^ np.uint16(0x8000)).view(a.dtype)
+    return lambda a: (np.ascontiguousarray(_flushed(m, a)).view(np.uint16) ^ np.uint16(0x8000)).view(a.dtype)
 
 
 @inst(
     f"abs{{.ftz}}.type:{_HALF_TYPES}", "d:type <- a:type", Unit.ALU, legal=_legal_half, doc="d = |a|, by the sign bit"
 )
 def _habs(m: Mods) -> Any:
-    return lambda a: (np.ascontiguousarray(a).view(np.uint16) & np.uint16(0x7FFF)).view(a.dtype)
+    return lambda a: (np.ascontiguousarray(_flushed(m, a)).view(np.uint16) & np.uint16(0x7FFF)).view(a.dtype)
 
 
 def _half_extreme(m: Mods, fn: Callable[[Array, Array], Array]) -> Callable[..., Array]:
     base = _extreme(m, fn)
 
     def run(a: Array, b: Array) -> Array:
-        r = base(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+        r = base(_flushed(m, a).astype(np.float32), _flushed(m, b).astype(np.float32)).astype(a.dtype)
         nan = np.isnan(r)
         return np.where(nan, num.canonical_nan(r.dtype), r) if nan.any() else r
 
@@ -1460,7 +1459,7 @@ def _hex2(m: Mods) -> Any:
     doc="d = 2^a in bf16; chip within 2^-7 relative",
 )
 def _bex2(m: Mods) -> Any:
-    return _narrow(np.exp2, m)
+    return _narrow(np.exp2, {**m, "ftz": True})
 
 
 @inst(

@@ -19,16 +19,23 @@ else:
     Array = np.ndarray  # numpy.typing is an import of its own, of which no compile has a use
 
 F32_TINY = np.float32(2.0**-126)
+BF16 = np.dtype(ml_dtypes.bfloat16)
 _HALF29 = np.uint64(0x10000000)
 _LOW29 = np.uint64(0x1FFFFFFF)
 _ONE = np.uint64(1)
 CANONICAL_NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 
 
+_TINY: dict[Any, Any] = {
+    np.dtype(t): np.array(least, t) for t, least in ((np.float32, F32_TINY), (np.float16, 2.0**-14), (BF16, 2.0**-126))
+}
+"""The smallest normal number."""
+
+
 def flush(x: Array) -> Array:
-    """Denormal float32 to zero of the same sign."""
-    small = np.abs(x) < F32_TINY
-    return np.where(small, np.copysign(np.float32(0), x), x) if small.any() else x
+    """Denormals of a float of 32 or 16 bits to zero of the same sign."""
+    small = np.abs(x) < _TINY[x.dtype]
+    return np.where(small, np.copysign(x.dtype.type(0), x), x) if small.any() else x
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

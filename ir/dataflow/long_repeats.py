@@ -85,18 +85,26 @@ def _shorter(copy: Copy, n: Node, long: Mapping[Any, tuple[Any, int]]) -> Node:
         return copy.same(n)
     if n.op != "read":
         return copy.same(n, type=_type(n, long))
-    inputs, coords = list(copy.of(n.inputs)), []
-    for d in copy.graph.argument(n.attrs["memory"]).dims:
-        if d not in long:
-            coords.append(d)
-            continue
-        of, stands = long[d]
-        start = copy.add("tile_start", (), {"dim": of}, ValueType((), dt.i32), n.loc)
-        number = copy.add("constant", (), {"value": stands}, ValueType((), dt.i32), n.loc)
-        coords.append(len(inputs))
-        inputs.append(copy.add("floordiv", (start, number), {}, ValueType((), dt.i32), n.loc))
-    attrs = {**n.attrs, "mapping": Placed(_kept(n.dims, long), tuple(coords))}
-    return copy.same(n, tuple(inputs), attrs=attrs, type=_type(n, long))
+    places = {d: part_of(copy, n, "tile_start", *long[d]) for d in n.dims if d in long}
+    return read_parts(copy, n, _kept(n.dims, long), places)
+
+
+def read_parts(copy: Copy, n: Node, dims: tuple[Any, ...], places: Mapping[Any, Node]) -> Node:
+    """A plain read of an array as a value of `dims`: along a dimension of `places` at the element that stands there."""
+    array = copy.graph.argument(n.attrs["memory"]).dims
+    moved = [d for d in array if d in places]
+    first = len(n.inputs)
+    coords = tuple(first + moved.index(d) if d in places else d for d in array)
+    inputs = (*copy.of(n.inputs), *(places[d] for d in moved))
+    return copy.same(n, inputs, attrs={**n.attrs, "mapping": Placed(dims, coords)}, type=ValueType(dims, n.dtype))
+
+
+def part_of(copy: Copy, n: Node, op: str, of: Any, count: int) -> Node:
+    """Which element stands for `count` along `of`: for each element of `of` ("index"), or for a tile ("tile_start")."""
+    dims = (of,) if op == "index" else ()
+    index = copy.add(op, (), {"dim": of}, ValueType(dims, dt.i32), n.loc)
+    number = copy.add("constant", (), {"value": count}, ValueType((), dt.i32), n.loc)
+    return copy.add("floordiv", (index, number), {}, ValueType(dims, dt.i32), n.loc)
 
 
 def _kept(dims: tuple[Any, ...], long: Mapping[Any, Any]) -> tuple[Any, ...]:
@@ -107,4 +115,4 @@ def _type(n: Node, long: Mapping[Any, Any]) -> ValueType:
     return ValueType(_kept(n.dims, long), n.dtype)
 
 
-__all__ = ["alone", "long_parts", "long_repeats"]
+__all__ = ["alone", "long_parts", "long_repeats", "part_of", "read_parts"]

@@ -16,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
-from wavedsl.ir.dataflow.graph import Mapping as Placed
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
-from wavedsl.ir.dataflow.long_repeats import alone
+from wavedsl.ir.dataflow.long_repeats import alone, part_of, read_parts
 from wavedsl.ir.symbols import evaluate
 
 
@@ -72,30 +70,14 @@ def _spread(copy: Copy, n: Node, odd: Mapping[Any, tuple[Any, int]], picked: Col
         if part in odd:
             return copy.of(n.inputs)[0]
         if part in picked:
-            place = _place(copy, n, n.attrs["dim"], n.attrs["count"])
+            place = part_of(copy, n, "index", n.attrs["dim"], n.attrs["count"])
             return copy.same(n, (*copy.of(n.inputs), place), op="shuffle", attrs={"dim": part})
     if not isinstance(n.type, ValueType) or not any(d in odd for d in n.dims):
         return copy.same(n)
     dims = tuple(odd[d][0] if d in odd else d for d in n.dims)
     if n.op != "read":
         return copy.same(n, type=ValueType(dims, n.dtype))
-    inputs, coords = list(copy.of(n.inputs)), []
-    for d in copy.graph.argument(n.attrs["memory"]).dims:
-        if d not in odd:
-            coords.append(d)
-            continue
-        of, count = odd[d]
-        coords.append(len(inputs))
-        inputs.append(_place(copy, n, of, count))
-    return copy.same(n, tuple(inputs), attrs={**n.attrs, "mapping": Placed(dims, tuple(coords))},
-                     type=ValueType(dims, n.dtype))  # fmt: skip
-
-
-def _place(copy: Copy, n: Node, of: Any, count: int) -> Node:
-    """Which element stands for each of `of`."""
-    index = copy.add("index", (), {"dim": of}, ValueType((of,), dt.i32), n.loc)
-    number = copy.add("constant", (), {"value": count}, ValueType((), dt.i32), n.loc)
-    return copy.add("floordiv", (index, number), {}, ValueType((of,), dt.i32), n.loc)
+    return read_parts(copy, n, dims, {d: part_of(copy, n, "index", *odd[d]) for d in n.dims if d in odd})
 
 
 __all__ = ["odd_parts", "odd_repeats"]

@@ -16,7 +16,7 @@ from wavedsl.ir.symbols import evaluate as evaluate_expr
 def _iterate(run: Run, node: Node) -> tuple[Named, ...]:
     body: Region = node.attrs["body"]
     dim = node.attrs["dim"]
-    tile = _trip_tile(run, dim, node)
+    tile = run.tiles[dim] = _trip_tile(run, dim, node)
     carried = [run.get(i) for i in node.inputs[: len(body.carries)]]
     total = run.extent(dim)
     trips = np.arange(-(-total // tile))

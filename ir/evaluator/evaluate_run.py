@@ -66,6 +66,8 @@ class Run:
         self.memory = {a.name: self._load(a) for a in graph.arguments if a.kind == "memory"}
         self.touched: set[str] = set()
         self.spans: dict[Any, tuple[int, int]] = {}
+        self.tiles: dict[Any, int] = {}
+        """Loop's dimension → its tile, of which the last may have a part alone."""
         self.active: list[Named] = []
         """Where the loops around run this trip, if they do not everywhere."""
         self.results: dict[int, Any] = {}
@@ -142,6 +144,12 @@ class Run:
                     )
                 return int(low), int(high)
         return 0, self.extent(dim)
+
+    def tile(self, dim: Any) -> int | None:
+        """Elements of a tile of a dimension, inside a loop of several; None where all elements are here."""
+        if self.span(dim) == (0, self.extent(dim)):
+            return None
+        return next(int(tile * s) for loop, tile in self.tiles.items() if (s := self._scales.get((dim, loop))))
 
     def _scale(self, dim: Any, loop: Any) -> Any:
         factor = scale_of(dim, loop)

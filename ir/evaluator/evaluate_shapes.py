@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import sympy
 from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.picked_in_tiles import elsewhere, stays_in_tiles
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.evaluator.evaluate_run import Named, Run, meaning
 
@@ -30,6 +31,9 @@ def _reshape(run: Run, node: Node) -> Named:
 @meaning("extract")
 def _extract(run: Run, node: Node) -> Named:
     dim, new = node.attrs["dim"], node.attrs["new"]
+    tile = run.tile(dim)
+    if new is None and tile is not None:
+        raise elsewhere(node, dim, tile, True)
     value = run.whole(node.inputs[0], last=dim)
     start = node.attrs["start"]
     if start is None:
@@ -51,6 +55,11 @@ def _shuffle(run: Run, node: Node) -> Named:
     index = run.get(node.inputs[1])
     new = [d for d in node.dims if d not in node.inputs[0].dims]
     along = new[0] if new else dim  # of the result
+    tile = run.tile(dim)
+    if tile is not None:
+        if not stays_in_tiles(node, tile):
+            raise elsewhere(node, dim, tile, True)
+        index = Named(index.dims, index.array - run.span(dim)[0])
     if along not in index.dims:  # every element along the dimension is the same one
         length = run.size(along)
         index = Named((*index.dims, along), np.repeat(index.array[..., None], length, axis=-1))

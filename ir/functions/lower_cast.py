@@ -33,11 +33,12 @@ def cast(b: Builder, x: Value, source: DType, to: DType) -> Value:
         if have is I32 and want is I64:
             return b.zext(x) if _unsigned(source) else b.sext(x)
         return b.trunc(x)
-    if to is dt.tf32:
-        x = x if have is F32 else b.cvt(x, F32)
-        return b.round_tf32(x)
-    if have is F64 and to.bits < 32:
+    if have is F64 and want is F32 and to is not dt.f32:
         x, have = _odd(b, x), F32
+    if source.is_int and to in _COARSE:
+        x, have = _odd_of_integer(b, x, _unsigned(source)), F32
+    if to is dt.tf32:
+        return b.round_tf32(x)
     x = x if have is want else b.cvt(x, want, unsigned=_unsigned(source))
     if to.kind == "float" and to.bits < 8 and b.packs(to):
         return b.fmin(x, b.const(float(ml_dtypes.finfo(to.numpy).max), F32))  # a NaN becomes the largest number
@@ -83,6 +84,29 @@ def _odd(b: Builder, x: Value) -> Value:
     bits = b.bitcast(near, I32)
     down = b.select(b.fcmp("gt", b.fabs(wide), b.fabs(x)), b.sub(bits, 1), bits)
     return b.bitcast(b.select(b.fcmp("ne", wide, x), b.or_(down, 1), bits), F32)
+
+
+WHOLE = 1 << 24
+"""f32 holds every integer up to here."""
+_COARSE = (dt.bf16, dt.tf32, dt.f8e8m0)
+"""Narrower than f32, and with numbers beyond WHOLE."""
+
+
+def _odd_of_integer(b: Builder, x: Value, unsigned: bool) -> Value:
+    """An integer as f32, an inexact one with its last bit set. (What rounds to just past the type's largest integer
+    comes back as that: an exact power of two, or one that is too large.)"""
+    near = b.cvt(x, F32, unsigned=unsigned)
+    assert x.lo is not None and x.hi is not None
+    if x.hi <= WHOLE and x.lo >= (0 if unsigned else -WHOLE):
+        return near
+    back = b.cvt(near, x.type, unsigned=unsigned)
+    if unsigned:
+        down = b.cmp("ugt", back, x)
+    else:
+        down = b.select(b.cmp("slt", x, 0), b.cmp("slt", back, x), b.cmp("sgt", back, x))
+    bits = b.bitcast(near, I32)
+    inexact = b.or_(b.select(down, b.sub(bits, 1), bits), 1)
+    return b.bitcast(b.select(b.cmp("ne", back, x), inexact, bits), F32)
 
 
 HIGH, LOW = "high", "low"

@@ -177,6 +177,14 @@ def fold_sub(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
         y = p1.args[0]
         if p1.args[1] is x:
             return b.sub(0, y)
+    # subtract masked: sub(x, and_(x, c)) -> and_(x, ~c)
+    if n1 == "and":
+        x = a0
+        if p1.args[0] is x:
+            q1 = p1.args[1].op
+            if q1 is not None and q1.name == "const":
+                c = q1.attrs["value"]
+                return b.and_(x, ~c)
     # constant out of minus: sub(add(x, c), y) -> add(sub(x, y), c)
     if n0 == "add":
         x = p0.args[0]

@@ -55,6 +55,7 @@ RULES: tuple[FoldRule, ...] = tuple(FoldRule(*row) for row in (
     ("subtract itself",      "sub(x, x)",                    "",                          "0"),
     ("subtract a part",      "sub(add(x, y), y)",            "",                          "x"),
     ("subtract a whole",     "sub(x, add(x, y))",            "",                          "sub(0, y)"),
+    ("subtract masked",      "sub(x, and_(x, c))",           "",                          "and_(x, ~c)"),
     ("constant out of minus","sub(add(x, c), y)",            "",                          "add(sub(x, y), c)"),
     ("constant out of minus 2", "sub(x, add(y, c))",         "not is_const(x)",           "add(sub(x, y), -c)"),
     ("constant minus sum",   "sub(c, add(x, d))",            "",                          "sub(c - d, x)"),

@@ -14,7 +14,8 @@ of every thread (`own_places.py`): what each has written or copied itself it may
 asynchronous copies writes what any copy of the kernel does; an operation that waits for something else, or of whose
 places nothing is known, counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders
 shared memory alone (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers
-that are left. Those of warpgroups stay: what one thread of theirs tells a copy engine is behind some.
+that are left. Those of warpgroups stay: what one thread of theirs tells a copy engine is behind some. Of any kind, the
+second of two goes between which nothing happens to shared memory.
 """
 
 from __future__ import annotations
@@ -40,22 +41,51 @@ Touch = tuple[int, int, bool, Op]
 
 def remove_needless_barriers(kernel: Kernel) -> int:
     """Delete them in place; returns how many went."""
-    every = _candidates(kernel)
-    if not every:
+    if not any(op.name in ("barrier", "wave.barrier") for op in kernel.body.walk()):
         return 0
-    around = _Around(kernel)
     gone = 0
+    every = _candidates(kernel)
+    around = _Around(kernel)
     for op in every:
         if not around.needed(op):
             around.between.remove(op)
             gone += 1
+    for op in list(_repeated(kernel, around)):
+        around.between.remove(op)
+        gone += 1
     return gone
 
 
 def needless(kernel: Kernel) -> Iterator[Op]:
     """The barriers that order nothing, each by itself."""
     around = _Around(kernel)
-    return (op for op in _candidates(kernel) if not around.needed(op))
+    found = {op: None for op in _candidates(kernel) if not around.needed(op)}
+    yield from found | dict.fromkeys(_repeated(kernel, around))
+
+
+def _repeated(kernel: Kernel, around: _Around) -> Iterator[Op]:
+    """Barriers that those who meet there have just met at, or at a fence, with nothing done to shared memory since.
+    (Halves of a workgroup that are a barrier apart count each other's.)"""
+    if any("half" in op.attrs for op in kernel.body.walk() if op.name == "barrier"):
+        return
+    for region in kernel.body.regions():
+        last: object = None
+        for op in region.ops:
+            if op.name in ("barrier", "wave.barrier", "fence"):
+                who = _meeting(kernel, op)
+                if who == last and op.name != "fence":
+                    yield op
+                last = who
+            elif op.regions or around.touched(op):
+                last = None
+
+
+def _meeting(kernel: Kernel, op: Op) -> object:
+    """Who meets at a barrier or fence: the wave, or those that name the same barrier."""
+    threads = op.attrs.get("threads", kernel.block)
+    if op.name == "wave.barrier" or threads == kernel.wave_size:
+        return "wave"
+    return tuple(op.attrs.get(key) for key in sorted(ROLE))
 
 
 def _candidates(kernel: Kernel) -> list[Op]:
@@ -88,7 +118,7 @@ class _Around:
         copies = (op for op in kernel.body.walk() if op.name == "copy.async")
         self.copied = tuple((*(span(kernel, op) or EVERYWHERE), True, op) for op in copies)
         self.own = OwnPlaces(kernel)
-        self.between = Between(kernel, self._touched)
+        self.between = Between(kernel, self.touched)
 
     def needed(self, op: Op) -> bool:
         divides = partial(_divides, op) if op.name == "barrier" else _divides_lanes
@@ -104,7 +134,7 @@ class _Around:
         group = self.kernel.block if op.name == "barrier" else self.kernel.wave_size
         return not all(self.own.apart(a, b, group) for a, b in meeting)
 
-    def _touched(self, op: Op) -> tuple[Touch, ...]:
+    def touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
         if op.regions or op.name in HARMLESS or not effects & {READS, WRITES, "sync"}:
             return ()

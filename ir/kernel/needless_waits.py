@@ -1,22 +1,36 @@
-"""Removes waits for asynchronous copies that have nothing to wait for, and groups without copies.
+"""Removes waits for asynchronous copies and bulk stores that have nothing to wait for, and groups without any.
 
-In: a kernel whose loops are unrolled. Out: the same kernel without each `copy.wait` at which no more groups of copies
-can be in flight than it lets pass: the first one of a kernel that has copied nothing yet, one behind another that left
-fewer; and without each `copy.commit` that closes a group of no copies while none is in flight. Barriers that only such
-a wait needed may go then (`needless_barriers.py`).
+In: a kernel whose loops are unrolled. Out: the same kernel without each `copy.wait` (`bulk.wait`) at which no more
+groups of copies (bulk stores) can be in flight than it lets pass: the first one of a kernel that has copied nothing
+yet, one behind another that left fewer; and without each `copy.commit` (`bulk.commit`) that closes a group of none
+while none is in flight. Barriers that only such a wait needed may go then (`needless_barriers.py`).
 
 How many may be in flight is counted through loops and branches: the most of all ways, round a loop's back edge until it
-grows no more. INVARIANT: groups are counted per lane, and lanes of one region pass the same copies, commits and waits.
+grows no more. INVARIANT: groups are counted per lane, and lanes of one region pass the same copies, commits and waits
+(or, of bulk stores, are fewer).
 """
 
 from __future__ import annotations
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.quick_dataclass import dataclass
 
 MANY = 1 << 20
 """More than any count: of a loop that commits and never waits."""
 ROUNDS = 16
 """Trips after which a number that still grows is taken for MANY."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Names of the operations that start something, close a group, and wait for groups."""
+
+    start: str
+    commit: str
+    wait: str
+
+
+KINDS = Kind("copy.async", "copy.commit", "copy.wait"), Kind("copy.bulk.store", "bulk.commit", "bulk.wait")
 
 
 def remove_needless_waits(kernel: Kernel) -> int:
@@ -30,43 +44,64 @@ def remove_needless_waits(kernel: Kernel) -> int:
 
 def needless_waits(kernel: Kernel) -> set[Op]:
     """The waits that have nothing to wait for, and the groups that count for nothing."""
-    every = {op for op in kernel.body.walk() if op.name in ("copy.wait", "copy.commit")}
-    needed: set[Op] = set()
-    if every:
-        _along(kernel.body, (0, False), needed)
-    return every - needed
+    found: set[Op] = set()
+    for kind in KINDS:
+        every = {op for op in kernel.body.walk() if op.name in (kind.commit, kind.wait)}
+        if every:
+            needed: set[Op] = set()
+            _along(kind, kernel.body, NOTHING, needed)
+            found |= every - needed
+    return found
 
 
-State = tuple[int, bool]
-"""The most groups in flight, counted from the oldest with copies on; whether one is open that has some."""
+@dataclass(frozen=True)
+class State:
+    """The most groups in flight, counted from the oldest with copies on: of which some may not have ended, and of which
+    some may not have been read; whether one is open that has some."""
+
+    running: int
+    unread: int
+    filled: bool
 
 
-def _along(region: Region, state: State, needed: set[Op]) -> State:
+NOTHING = State(0, 0, False)
+ANYTHING = State(MANY, MANY, True)
+
+
+def _along(kind: Kind, region: Region, state: State, needed: set[Op]) -> State:
     """What is in flight behind a region, of `state` in front of it; collects what is needed of it."""
-    most, filled = state
+    running, unread, filled = state.running, state.unread, state.filled
     for op in region.ops:
-        if op.name == "copy.async":
+        if op.name == kind.start:
             filled = True
-        elif op.name == "copy.commit":
-            if most or filled:
+        elif op.name == kind.commit:
+            if running or filled:
                 needed.add(op)
-                most = min(most + 1, MANY)
+                running = min(running + 1, MANY)
+            if unread or filled:
+                unread = min(unread + 1, MANY)
             filled = False
-        elif op.name == "copy.wait":
-            if most > op.attrs["pending"]:
+        elif op.name == kind.wait:
+            pending, reading = op.attrs["pending"], op.attrs.get("reading", False)
+            if (unread if reading else running) > pending:
                 needed.add(op)
-                most = op.attrs["pending"]
+            unread = min(unread, pending)
+            if not reading:
+                running = min(running, pending)
         elif op.regions:
-            most, filled = _through(op, (most, filled), needed)
-    return most, filled
+            after = _through(kind, op, State(running, unread, filled), needed)
+            running, unread, filled = after.running, after.unread, after.filled
+    return State(running, unread, filled)
 
 
-def _through(op: Op, state: State, needed: set[Op]) -> State:
+def _through(kind: Kind, op: Op, state: State, needed: set[Op]) -> State:
     """What is in flight behind an operation with regions, each of which may be passed by."""
 
     def once(state: State) -> State:
-        found = [state, *(_along(region, state, needed) for region in op.regions)]
-        return max(most for most, _ in found), any(filled for _, filled in found)
+        found = [state, *(_along(kind, region, state, needed) for region in op.regions)]
+        return State(
+            max(s.running for s in found), max(s.unread for s in found), any(s.filled for s in found)
+        )  # fmt: skip
 
     if op.name == "if":
         return once(state)
@@ -75,7 +110,7 @@ def _through(op: Op, state: State, needed: set[Op]) -> State:
         if again == state:
             return state
         state = again
-    return once((MANY, True))
+    return once(ANYTHING)
 
 
 __all__ = ["needless_waits", "remove_needless_waits"]

@@ -88,7 +88,7 @@ class _Met:
         self.low, self.values, self.meeting = low, values, meeting
         self.first, self.divisor = low.waves_along(dim)
         self.digit = low.digit(dim)
-        self.at = low.meeting.next()
+        self.at = low.room.meeting.next()
         self.starts: list[int] = []
         size = 0
         for v in values:
@@ -107,7 +107,7 @@ class _Met:
             speaks = b.cmp("eq", b.and_(b.lane(), silent), 0)
         for i, v in enumerate(self.values):
             at = self._place(i, self.digit, b.wave())
-            b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=speaks, buffer=self.low.meeting.buffer)
+            b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=speaks, buffer=self.low.room.meeting.buffer)
 
     def take(self, i: int, wave: int) -> Value:
         """A value as a wave along the dimension left it."""
@@ -120,14 +120,14 @@ class _Met:
     def load(self, i: int, digit: Value, wave: Value) -> Value:
         """A value of the wave of this number, which is the `digit`th along the dimension."""
         b, kind = self.low.b, self.values[i].type
-        got = b.load_shared(self._place(i, digit, wave), bytes=4 * kind.words, buffer=self.low.meeting.buffer)
+        got = b.load_shared(self._place(i, digit, wave), bytes=4 * kind.words, buffer=self.low.room.meeting.buffer)
         return b.bitcast(got, kind)
 
     def _load(self, i: int, first: int, count: int) -> None:
         """Load a value of `count` waves from the `first` on."""
         b, kind = self.low.b, self.values[i].type
         at = self._place(i, first, b.add(self.first, first * self.divisor))
-        got = b.load_shared(at, bytes=4 * kind.words * count, buffer=self.low.meeting.buffer)
+        got = b.load_shared(at, bytes=4 * kind.words * count, buffer=self.low.room.meeting.buffer)
         for w in range(count):
             part = got if count == 1 else b.slice(got, w * kind.words, kind.words)
             self.loaded[i, first + w] = b.bitcast(part, kind)

@@ -20,7 +20,7 @@ from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.kernel.kernel_ir import TensorBoxes, Value
 from wavedsl.ir.layouts.fragment import Fragment
 from wavedsl.ir.layouts.matrix_tile import matrix_tile
-from wavedsl.ir.lower.bulk_store import BUFFER, BUFFERS, PANEL_BYTES, Outlet
+from wavedsl.ir.lower.bulk_store import BUFFER, BUFFERS, PANEL_BYTES, Outlet, used_before
 from wavedsl.ir.lower.lower_atomic import shared_dims
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.panel_stores import ROWS, PanelForm, PanelStores, product_fragment
@@ -103,11 +103,13 @@ def emit_reduction(low: Lowering, outlet: Outlet, value: Fragment, context: Cont
     if spread is not None:
         first[dim_name(spread.dim)] = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
     low.note(f"add to {info.name}: {len(panels)} panels of {height} rows through shared memory")
-    low.outlets_used += 1
+    again = used_before(low, n)
+    low.writes.outlets_used += 1
     for start in range(0, len(panels), BUFFERS):
         batch = panels[start : start + BUFFERS]
-        b.bulk_wait(0, reading=True)
-        b.wave_barrier()
+        if start or again:
+            b.bulk_wait(0, reading=True)
+            b.wave_barrier()
         places: list[Value] = []
         for j, (r, c) in enumerate(batch):
             places.append(total(b, [outlet.offset, b.mul(b.wave(), outlet.wave_bytes), j * outlet.slot_bytes]))

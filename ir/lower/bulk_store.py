@@ -159,13 +159,13 @@ def reserve(low: Lowering, outlets: list[Outlet], buffers: int = BUFFERS) -> Non
     if not outlets:
         return
     buffers = min(buffers, sum(panel_count(low, o) for o in outlets))
-    low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
+    low.room.top = -(-low.room.top // ALIGN) * ALIGN
     most = max(o.tile.place.bytes for o in outlets)
     for o in outlets:
-        o.offset, o.slot_bytes, o.buffers = low.shared_top, most, buffers
-    size = outlets[0].wave_bytes * low.partition.waves * low.strategy.teams
-    low.kernel.shared_names[BUFFER] = (low.shared_top, size)
-    low.shared_top += size
+        o.offset, o.slot_bytes, o.buffers = low.room.top, most, buffers
+    size = outlets[0].wave_bytes * low.partition.waves * low.matrix.strategy.teams
+    low.kernel.shared_names[BUFFER] = (low.room.top, size)
+    low.room.top += size
 
 
 def together(low: Lowering, n: Node) -> list[Node]:
@@ -176,7 +176,7 @@ def together(low: Lowering, n: Node) -> list[Node]:
         return [n]
     group: list[Node] = []
     for x in region.nodes:
-        if x.id in low.outlets:
+        if x.id in low.writes.outlets:
             if any(_one_place(low, x, y) for y in group):  # the second write is the later one
                 if n in group:
                     break
@@ -192,15 +192,15 @@ def together(low: Lowering, n: Node) -> list[Node]:
 def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context) -> None:
     """Write a value, with others that leave together with it as soon as all are there. `value` has the array's
     dtype."""
-    low.outlets_waiting.append((outlet, value, context, dict(low.base_at(context.iteration))))
+    low.writes.outlets_waiting.append((outlet, value, context, dict(low.base_at(context.iteration))))
     group = together(low, outlet.node)
-    if len(low.outlets_waiting) < len(group):
+    if len(low.writes.outlets_waiting) < len(group):
         return
-    waiting, low.outlets_waiting = low.outlets_waiting, []
-    again = low.notes.order is not None or low.outlets_used > 0 or low.region_of(outlet.node) is not low.graph.region
-    low.outlets_used += len(group)
-    alone = len(group) == len(low.outlets)
-    stored = any(ordinary_stores(low, w[0].node, low.outlets) for w in waiting)
+    waiting, low.writes.outlets_waiting = low.writes.outlets_waiting, []
+    again = used_before(low, outlet.node)
+    low.writes.outlets_used += len(group)
+    alone = len(group) == len(low.writes.outlets)
+    stored = any(ordinary_stores(low, w[0].node, low.writes.outlets) for w in waiting)
     over = any(_over(low, w[0].node) for w in waiting)
     panels = sorted(
         (p for w in waiting for p in _panels(low, *w)), key=lambda p: (p.r + p.height, p.c + p.width)
@@ -230,6 +230,12 @@ def emit_outlet(low: Lowering, outlet: Outlet, value: Fragment, context: Context
         for p, place in zip(batch, places):
             _start(low, p, place)
         b.bulk_commit()
+
+
+def used_before(low: Lowering, n: Node) -> bool:
+    """Whether the buffers may be those of earlier panels when a node comes to use them."""
+    inner = low.region_of(n) is not low.graph.region
+    return low.notes.order is not None or low.writes.outlets_used > 0 or inner
 
 
 def lasting(low: Lowering, outlets: list[Outlet]) -> list[Outlet]:
@@ -262,7 +268,7 @@ def _one_place(low: Lowering, x: Node, y: Node) -> bool:
 
 def _over(low: Lowering, n: Node) -> bool:
     """Whether copies of a write may go to where earlier ones go that nobody has waited for: copies keep no order."""
-    others = [o.node for o in low.outlets.values() if o.node is not n and _one_place(low, o.node, n)]
+    others = [o.node for o in low.writes.outlets.values() if o.node is not n and _one_place(low, o.node, n)]
     if any(follows(low.graph, x, n) for x in others):
         return True
     dims = {str(d) for d in low.graph.argument(n.attrs["memory"]).dims} if n.attrs.get("mapping") is None else set()
@@ -330,7 +336,7 @@ def _start(low: Lowering, p: _Panel, place: Value) -> None:
 def finish(low: Lowering) -> None:
     """Before the kernel ends: the copies have read shared memory and written the array."""
     b = low.b
-    if low.outlets_used:
+    if low.writes.outlets_used:
         with b.if_(b.elect()) as one:
             b.bulk_wait(0, reading=False)
             one.yield_()

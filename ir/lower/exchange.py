@@ -276,7 +276,7 @@ def through_shared(low: Lowering, value: Fragment, wanted: Layout) -> Fragment:
 def own_scratch(low: Lowering, at: int = 0) -> Value | int:
     """Byte `at` of what a wave has of the scratch buffer."""
     wave = low.b.wave() if low.partition.waves > 1 else 0
-    return total(low.b, [low.scratch + at, scaled(low.b, wave, low.scratch_share)])
+    return total(low.b, [low.room.scratch + at, scaled(low.b, wave, low.room.scratch_share)])
 
 
 def store_tile(low: Lowering, value: Fragment, wanted: Layout) -> None:

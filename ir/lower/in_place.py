@@ -88,7 +88,7 @@ def bulk_problem(low: Lowering, write: Node) -> str:
         if low.region_of(n) is region:
             if problem := order_problem(low, n):
                 return problem
-            if n.id in low.fetched or n.id in low.matrix_uses:
+            if n.id in low.reads.fetched or n.id in low.reads.matrix_uses:
                 return f"bulk copies bring {name} for products"
         elif not _exclude(low, low.region_of(n), region):
             return f"{name} is read elsewhere as well"

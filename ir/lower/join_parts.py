@@ -62,7 +62,7 @@ def plan_places(low: Lowering, offset: int) -> int:
     for sums that are no words."""
     for n in joins(low):
         place = _placed(low, n, offset)
-        low.parts_places[n.id] = place
+        low.room.parts[n.id] = place
         offset = place.offset + place.bytes
     return offset
 
@@ -131,11 +131,11 @@ def _run(layout: Layout, dims: Sequence[str], pitch: dict[str, int], aligned: in
 @emitter("join_parts")
 def emit_join(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
     """Leave the sums, meet, add the parts of the own share."""
-    b, place = low.b, low.parts_places[n.id]
+    b, place = low.b, low.room.parts[n.id]
     b.barrier()
     _leave(low, n, operand(low, n, 0, context), place)
     b.cluster_barrier()
-    parts = low.strategy.shape.sizes[0]
+    parts = low.matrix.strategy.shape.sizes[0]
     low.note(f"leave {place.bytes} bytes of sums, meet the cluster, add {parts} parts of a share of the tile")
     found = _added(low, n, layout, place)
     if n is joins(low)[-1]:
@@ -163,7 +163,7 @@ def _leave(low: Lowering, n: Node, value: Fragment, place: PartsPlace) -> None:
 def _added(low: Lowering, n: Node, layout: Layout, place: PartsPlace) -> Fragment:
     """The parts of this workgroup's share, added in their order."""
     b, dtype = low.b, n.dtype
-    shape = low.strategy.shape
+    shape = low.matrix.strategy.shape
     parts, (part, beside) = shape.sizes[0], shape.place(b)
     share = str(n.attrs["share"])
     names = {d: str(n.attrs["dim"]) if d == share else d for d in layout.dims}

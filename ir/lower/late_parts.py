@@ -32,7 +32,7 @@ def adds_parts(low: Lowering, n: Node, region: Region) -> bool:
     """Whether a loop can be emitted slice by slice: its region and the one that it is in compute late, nobody else
     takes its results, and one slice does not hold all of them."""
     outer = low.region_of(n)
-    ordered = low.strategy.bulk or low.target.assembler_schedules
+    ordered = low.matrix.strategy.bulk or low.target.assembler_schedules
     if not (ordered and low.computes_late(outer) and low.computes_late(region)) or outer is low.graph.region:
         return False
     users = low.users()

@@ -84,7 +84,7 @@ def _beside_row(low: Lowering) -> int:
 def _can_be_late(low: Lowering, n: Node) -> bool:
     """Whether a read may be loaded as results are stored."""
     region = low.region_of(n)
-    if not low.computes_late(region) or n.id in low.staged or n.id in low.ring_of:
+    if not low.computes_late(region) or n.id in low.reads.staged or n.id in low.reads.ring_of:
         return False
     if not n.dims or low.arrays[n.attrs["memory"]].dtype.packed:
         return False
@@ -103,7 +103,7 @@ def _can_be_late(low: Lowering, n: Node) -> bool:
 
 def _only_stored(low: Lowering, n: Node) -> bool:
     """Whether only elementwise steps and writes of tiles, in the region of a value, use it and what is made of it."""
-    users, known = low.users(), low.only_stored
+    users, known = low.users(), low.writes.only_stored
 
     def steps(x: Node) -> list[Node]:
         region = low.region_of(x)
@@ -173,7 +173,7 @@ class LateRead(OnDemand):
                 self.loads[g].emit(self.context)
             found = self.loaded[g] = env[key]
             env[key] = self
-            self.low.late_words += found.type.words
+            self.low.writes.late_words += found.type.words
         return found
 
 
@@ -188,7 +188,7 @@ class Ahead:
         elif low.streams:
             self.most = min(FLYING, wave_registers(low) // 4)
         else:
-            room = register_room(low) if low.strategy.bulk else wave_registers(low)
+            room = register_room(low) if low.matrix.strategy.bulk else wave_registers(low)
             held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
             results = len({id(value) for value, _ in pieces})
             dealt = 0 if low.computes_late(low.graph.region) else DEALT
@@ -204,11 +204,11 @@ class Ahead:
             self.flying -= self.words[self.at]
         self.at += 1
         while len(self.words) < len(self.pieces) and (len(self.words) <= self.at or self.flying < self.most):
-            before = self.low.late_words
+            before = self.low.writes.late_words
             value, elements = self.pieces[len(self.words)]
             for e in elements:
                 value.touch(e)
-            loaded = self.low.late_words - before
+            loaded = self.low.writes.late_words - before
             self.words.append(loaded)
             if len(self.words) > self.at:
                 self.flying += loaded

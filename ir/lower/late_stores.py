@@ -36,10 +36,10 @@ class LateStore:
 
 def store_late(low: Lowering, store: LateStore) -> None:
     """Emit the stores of a write, with those of others that leave together as soon as all are there."""
-    low.stores_waiting.append(store)
-    if len(low.stores_waiting) < len(_together(low, store.node)):
+    low.writes.stores_waiting.append(store)
+    if len(low.writes.stores_waiting) < len(_together(low, store.node)):
         return
-    waiting, low.stores_waiting = low.stores_waiting, []
+    waiting, low.writes.stores_waiting = low.writes.stores_waiting, []
     pieces = []
     for w in waiting:
         groups = list(store_groups(w.access))
@@ -61,9 +61,9 @@ def _together(low: Lowering, n: Node) -> list[Node]:
     if not low.streams:
         return [n]
     region = low.region_of(n)
-    if id(region) not in low.leaving:
-        low.leaving[id(region)] = {x.id: group for group in _groups(low, region) for x in group}
-    return low.leaving[id(region)][n.id]
+    if id(region) not in low.writes.leaving:
+        low.writes.leaving[id(region)] = {x.id: group for group in _groups(low, region) for x in group}
+    return low.writes.leaving[id(region)][n.id]
 
 
 def _groups(low: Lowering, region: Region) -> list[list[Node]]:

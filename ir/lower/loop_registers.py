@@ -35,7 +35,7 @@ def wave_registers(low: Lowering) -> int:
 def scarce_registers(low: Lowering, region: Region, once: Sequence[Node], carried: Sequence[tuple[Key, Value]]) -> int:
     """Registers that loads may hold at the occupancy that shared memory allows, two waves per SIMD at most."""
     target = low.target
-    groups = target.shared_bytes // max(1, low.shared_top)
+    groups = target.shared_bytes // max(1, low.room.top)
     waves = max(1, min(2, groups * low.partition.waves // target.simds))
     products = [n for n in region.nodes if n.op in PRODUCTS and n.id not in {y.id for y in region.yields}]
     others = sum(register_count(low.layout(n), n.dtype) for n in (*products, *once, *captured_tiles(low, region)))
@@ -53,7 +53,7 @@ def kept_in_shared(
     """Which operands that do not change in a loop stay in shared memory, largest first, where what the loop carries,
     its products' results and all of them are more than a wave's registers. Not on chips that move accumulators to
     registers of their own, and not what matrix instructions read from shared memory themselves."""
-    if low.target.accumulators_apart or low.strategy.bulk:
+    if low.target.accumulators_apart or low.matrix.strategy.bulk:
         return set()
     taken = low.inference.matrix_uses()
     once = [n for n in once if n.id not in taken]

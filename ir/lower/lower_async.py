@@ -54,7 +54,7 @@ def registers_wanted_behind(low: Lowering, loop: Node) -> bool:
     instruction per two registers and tile, end that.
     """
     region = low.region_of(loop)
-    if low.strategy.order is None and region is low.graph.region:
+    if low.matrix.strategy.order is None and region is low.graph.region:
         return False
     behind = region.nodes[region.nodes.index(loop) + 1 :]
     wide = [n for n in behind if isinstance(n.type, ValueType) and n.dims and n.op not in ("read", "result")]
@@ -75,7 +75,7 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps of one product: its register operand made ready if need be, then all of its instructions."""
     plan = low.inference.mmas[n.id]
     atom = plan.atom
-    apart = low.plans[plan.k].waves > 1 and n.id not in low.late_sums and plan.spread is None
+    apart = low.plans[plan.k].waves > 1 and n.id not in low.matrix.late_sums and plan.spread is None
     if apart and low.region_of(n) is not low.graph.region:
         raise ConstraintError(
             f"warpgroups that share {plan.k} add their sums outside of loops and conditions, or behind a loop over it, "
@@ -101,17 +101,17 @@ def async_steps(low: Lowering, n: Node) -> list[Step]:
     count = len(pieces(plan)) * (plan.deep // atom.k)
     share = -(-low.partition.waves // low.target.simds)
     resources = (("mfma", atom.cycles * count * share), ("issue", low.issue_clocks() * count))
-    buffers = [low.buffer_names[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
+    buffers = [low.room.buffers[x.id] for x, shared in zip(plan.ports, plan.in_shared) if shared]
 
     def emit(context: Context) -> None:
         for x, shared in zip(plan.ports, plan.in_shared):
-            if shared and x.id in low.ring_of:
-                wait_full(low, low.ring_of[x.id])
+            if shared and x.id in low.reads.ring_of:
+                wait_full(low, low.reads.ring_of[x.id])
         operands = start(low, n, plan, context, prepared)
-        if low.products is not None:
-            low.products.started(n, () if plan.in_shared[0] else operands)
+        if low.matrix.running is not None:
+            low.matrix.running.started(n, () if plan.in_shared[0] else operands)
             if apart:
-                low.products.wait(0)
+                low.matrix.running.wait(0)
         else:
             low.b.mma_wait(0)
         if apart:
@@ -170,7 +170,7 @@ class Issue:
         old, self.keep = addend(low, n, context)
         if old is None and (freed := replaced(low, n)) is not None:
             old = low.value(freed, context.env).words(b)
-        if old is not None and low.plans[plan.k].waves > 1 and n.id not in low.late_sums:
+        if old is not None and low.plans[plan.k].waves > 1 and n.id not in low.matrix.late_sums:
             first = b.cmp("eq", low.digit(plan.k), 0)  # the addend counts once: in the first warpgroup
             old = [b.select(first, word, b.zero(word.type)) for word in old]
         self.sums = {
@@ -236,7 +236,7 @@ def addend(low: Lowering, n: Node, context: Context) -> tuple[list[Value] | None
         return None, b.false
     source = n.inputs[2]
     words = low.value(source, context.env).words(b)
-    if source.id in low.zero_started:
+    if source.id in low.matrix.zero_started:
         trip = context.iteration
         return words, b.const(trip != 0, PRED) if isinstance(trip, int) else b.cmp("ne", trip, 0)
     return words, b.true
@@ -264,7 +264,7 @@ class OperandTile:
     def __init__(self, low: Lowering, x: Node, side: str, plan: MmaPlan, context: Context):
         k = plan.k
         self.low, self.side, self.k = low, side, k
-        staged = low.made[x.id] if x.id in low.made else low.staged[x.id]
+        staged = low.reads.made[x.id] if x.id in low.reads.made else low.reads.staged[x.id]
         tile = staged.tile
         if tile is None:
             raise CompileError(f"argument {staged.name}: its tile is not placed for matrix instructions", x.loc)

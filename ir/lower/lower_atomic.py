@@ -34,10 +34,10 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     """The value of memory before, per element; 0 where nothing was accessed."""
     b = low.b
     values = [operand(low, n, i, context) for i in range(ATOMIC_VALUES[n.op])]
-    if n.id in low.outlets:
+    if n.id in low.writes.outlets:
         from wavedsl.ir.lower.bulk_atomics import emit_reduction
 
-        emit_reduction(low, low.outlets[n.id], values[0], context)
+        emit_reduction(low, low.writes.outlets[n.id], values[0], context)
         return from_elements(b, layout, n.dtype, [b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)
     access = MappedAccess(low, n, layout, context, store=True)
     used = bool(low.users().get(n.id))
@@ -135,7 +135,7 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
         if low.plans[str(d)].waves > 1 and str(d) not in own:
             writer = b.sub(writer, b.mul(low.wave_digit[str(d)], low.partition.wave_radix(d)[0]))
     size = sum(v.type.words for v in values) * lanes * 4
-    start, home = 0, low.meeting.next()
+    start, home = 0, low.room.meeting.next()
     places = []
     for v in values:
         step = v.type.words * 4
@@ -144,10 +144,10 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
         start += lanes * step
     b.barrier()  # readers of what was there before are done
     for v, (at, _) in zip(values, places):
-        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=low.meeting.buffer)
+        b.store_shared(at, b.bitcast(v, vector(v.type.words)), mask=writes, buffer=low.room.meeting.buffer)
     b.barrier()
     return [
-        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=low.meeting.buffer), v.type)
+        b.bitcast(b.load_shared(at, bytes=v.type.words * 4, buffer=low.room.meeting.buffer), v.type)
         for v, (_, at) in zip(values, places)
     ]
 

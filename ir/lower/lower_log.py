@@ -48,7 +48,7 @@ def emit_report(low: Lowering, n: Node, layout: None, context: Context) -> None:
 
 @emitter("fence")
 def emit_fence(low: Lowering, n: Node, layout: None, context: Context) -> None:
-    if low.outlets:
+    if low.writes.outlets:
         low.b.bulk_wait(0, reading=False)
     if n.attrs.get("scope") == "warp":
         low.b.warp_fence()

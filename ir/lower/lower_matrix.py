@@ -175,7 +175,7 @@ class _Product:
     def multiplied(self, env: Env, t: int, k: int, a: Value, b: Value, scales: Sequence[tuple[Value, int]]) -> Value:
         """The sums of a tile with the product of two fragments added to them."""
         low, n, plan, atom = self.low, self.n, self.plan, self.plan.atom
-        shared_k = low.plans[plan.k].waves > 1 and n.id not in low.late_sums
+        shared_k = low.plans[plan.k].waves > 1 and n.id not in low.matrix.late_sums
         acc = env["acc", n.id, t, k - 1] if k else self.first_sums(env, t, shared_k)
         if atom.instruction == "fma":
             done = emit_fma(low, plan, a, b, acc)

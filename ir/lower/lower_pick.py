@@ -7,7 +7,8 @@ buffer: every element is written at its number in the wave's tile, and read wher
 dimension than the one that the elements are taken along goes the same two ways. Of a dimension that waves share, other
 waves' elements come as well (`wave_picks`).
 
-Indices outside the dimension give 0, as elements beyond a bound are absent.
+Indices outside the dimension give 0, as elements beyond a bound are absent. Of a dimension that is spread over tiles,
+`index ^ mask` is taken the same ways by places in the tile, where no element leaves it (`dataflow/picked_in_tiles.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from wavedsl.ir.addresses.access import below
 from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.dataflow.picked_in_tiles import elsewhere, stays_in_tiles
 from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, same_layout
 from wavedsl.ir.kernel.dead_stores import WRITES
 from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
@@ -80,7 +81,8 @@ def _every(low: Lowering, n: Node, value: Fragment, layout: Layout) -> Fragment:
 @emitter("shuffle")
 def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fragment:
     b, dim = low.b, str(n.attrs["dim"])
-    extent = whole_dimension(low, n, dim)
+    tiled = swapped_in_tiles(low, n, dim)
+    extent = low.extent(dim) if tiled else whole_dimension(low, n, dim)
     value = operand(low, n, 0, context)
     mask, plan = swap_mask(low, n, value.layout, layout), low.plans[dim]
     if mask is not None:
@@ -93,6 +95,9 @@ def emit_shuffle(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
     for offsets in layout.element_offsets():
         e = index.layout.element_at(dict(zip(index.layout.dims, (offsets[a] for a in have)))) if have else 0
         wanted.append(index.element(b, e))
+    if tiled:
+        first = low.position([dim]).base[dim]
+        wanted, extent = [b.sub(w, first) for w in wanted], b.sub(extent, first)
     if plan.waves > 1:
         return between_waves(low, n, value, layout, dim, extent, wanted)
     lanes = gathered_in_lanes(n, value.layout, layout)
@@ -115,19 +120,17 @@ def emit_repeat(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     return from_elements(b, layout, n.dtype, out)
 
 
+def swapped_in_tiles(low: Lowering, n: Node, dim: str) -> bool:
+    """Whether a shuffle along a dimension that is spread over tiles takes each element from its own tile."""
+    plan = low.plans[dim]
+    return plan.trips not in (0, 1) and stays_in_tiles(n, plan.tile)
+
+
 def whole_dimension(low: Lowering, n: Node, dim: str) -> int:
     """The extent of a dimension that a workgroup holds as a whole. Raises CompileError where it does not."""
     plan = low.plans[dim]
     if plan.extent is None or plan.trips not in (0, 1):
-        what = "is spread over workgroups or trips" if plan.extent is not None else "is known at run time only"
-        alone = f"; the only element of a tile of 1: read it as a[wd.tile_start({dim})], or wd.sum(x, dim={dim})"
-        one = f"; one element of a tile: wd.sum(wd.where(wd.index({dim}) == i, x, 0), dim={dim})"
-        raise CompileError(
-            f"{n.op} along {dim}, which {what}",
-            n.loc,
-            f"let a workgroup hold {dim} as a whole, or read the elements through an IndexMapping"
-            + (alone if plan.tile == 1 else one) * (n.op == "extract"),
-        )
+        raise elsewhere(n, dim, plan.tile, plan.extent is not None)
     return plan.extent
 
 
@@ -201,7 +204,7 @@ def inside(low: Lowering, value: Fragment, exists: Value) -> Fragment:
 
 
 def between_lanes(
-    low: Lowering, value: Fragment, layout: Layout, extent: int, wanted: list[Value], plan: LaneGather
+    low: Lowering, value: Fragment, layout: Layout, extent: Any, wanted: list[Value], plan: LaneGather
 ) -> Fragment:
     """A gather of which every element is pulled from the lane that has it, as `plan` says."""
     b, source = low.b, value.layout
@@ -248,7 +251,7 @@ def _either(low: Lowering, condition: Value, x: Value, y: Value) -> Value:
 
 
 def swapped(
-    low: Lowering, n: Node, value: Fragment, layout: Layout, mask: int, extent: int, context: Context
+    low: Lowering, n: Node, value: Fragment, layout: Layout, mask: int, extent: Any, context: Context
 ) -> Fragment:
     """Every element in the place of that at its coordinate ^ `mask`: registers are renamed, lanes exchange."""
     b, dim, source = low.b, str(n.attrs["dim"]), value.layout
@@ -266,7 +269,8 @@ def swapped(
             moved[e] = number
         return moved[e]
 
-    index = operand(low, n, 1, context) if extent % (1 << mask.bit_length()) else None
+    even = isinstance(extent, int) and extent % (1 << mask.bit_length()) == 0
+    index = None if even else operand(low, n, 1, context)
     out = []
     for offsets in layout.element_offsets():
         at = dict(zip(layout.dims, offsets))
@@ -299,9 +303,9 @@ def _or_zero(low: Lowering, inside: Value, number: Value) -> Value:
 
 def _lies_in_scratch(low: Lowering, layout: Layout, numbers: Sequence[Value]) -> bool:
     """Whether these elements were written last to the wave's part of the scratch buffer, in the same straight code."""
-    if low.in_scratch is None:
+    if low.room.in_scratch is None:
         return False
-    region, laid, written, behind = low.in_scratch
+    region, laid, written, behind = low.room.in_scratch
     if region is not low.b.region or len(written) != len(numbers) or not same_layout(laid, layout):
         return False
     if any(x is not y for x, y in zip(written, numbers)):
@@ -315,7 +319,7 @@ def _lies_in_scratch(low: Lowering, layout: Layout, numbers: Sequence[Value]) ->
 
 
 def through_scratch(
-    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: int, wanted: list[Any]
+    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: Any, wanted: list[Any]
 ) -> Fragment:
     """Write every element at its number in the wave's tile, unless they lie there, for what else is picked of the same
     value; read the ones that `wanted` names along `dim`."""
@@ -328,7 +332,7 @@ def through_scratch(
         strides[d] = step
         step *= sizes[d]
     wave = b.wave() if low.partition.waves > 1 else 0
-    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
+    base = total(b, [low.room.scratch, scaled(b, wave, low.room.scratch_share)])
     lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
     numbers = [value.element(b, e) for e in range(source.elements_per_lane)]
     if not _lies_in_scratch(low, source, numbers):
@@ -338,7 +342,7 @@ def through_scratch(
             cell = [b.bitcast(w, B32) if w.type is not B32 else w for w in cells_of(b, number)]
             b.store_shared(at, b.vec(*cell) if len(cell) > 1 else cell[0], bytes=4 * words, buffer=SCRATCH)
         order(low)
-        low.in_scratch = b.region, source, numbers, b.region.ops[-1]
+        low.room.in_scratch = b.region, source, numbers, b.region.ops[-1]
     kept = [d for d in layout.dims if d in strides and d != dim]
     moving = [scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept]
     out = []

@@ -96,7 +96,7 @@ def emit_reduction(
             value.compute_together(range(i, min(i + 2, value.layout.elements_per_lane)))
         return how.load(value, i)
 
-    cells = _joined_cells(low, n, value.layout, load, how, inside, two, n.id in low.late_sums)
+    cells = _joined_cells(low, n, value.layout, load, how, inside, two, n.id in low.matrix.late_sums)
     reduced = value.layout.project(d)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)
@@ -445,7 +445,7 @@ def across_warps(
     """Join what lanes hold that differ in these lane bits, through shared memory: each in the same order."""
     b, lanes = low.b, low.target.wave_size
     flat = [v for cell in cells for v in cell]
-    starts, size, home = [], 0, low.meeting.next()
+    starts, size, home, buffer = [], 0, low.room.meeting.next(), low.room.meeting.buffer
     for v in flat:
         starts.append(size)
         size += lanes * v.type.words * 4
@@ -455,7 +455,7 @@ def across_warps(
 
     b.barrier()  # readers of what was there before are done
     for v, start in zip(flat, starts):
-        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=low.meeting.buffer)
+        b.store_shared(place(v, start, b.lane()), b.bitcast(v, vector(v.type.words)), buffer=buffer)
     b.barrier()
     first = b.and_(b.lane(), lanes - 1 - sum(1 << x for x in bits))
     out = []
@@ -466,7 +466,7 @@ def across_warps(
         for k in range(1 << len(bits)):
             lane = b.add(first, sum(1 << x for j, x in enumerate(bits) if k >> j & 1))
             other = tuple(
-                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=low.meeting.buffer), v.type)
+                b.bitcast(b.load_shared(place(v, s, lane), bytes=v.type.words * 4, buffer=buffer), v.type)
                 for v, s in mine
             )
             joined = other if joined is None else join(joined, other)

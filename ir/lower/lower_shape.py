@@ -38,7 +38,7 @@ def emit_reshape(low: Lowering, n: Node, layout: Layout, context: Context) -> Fr
         return moved if same_layout(aim, layout) else convert(low, moved, layout)
     wave = b.wave() if low.partition.waves > 1 else 0
     size = max(1, dtype.bits // 8) if scalar_type(dtype) is not PRED else 4
-    base = total(b, [low.scratch, scaled(b, wave, low.scratch_share)])
+    base = total(b, [low.room.scratch, scaled(b, wave, low.room.scratch_share)])
     order(low)
     for i, (place, inside) in enumerate(_places(low, value.layout, kept, old)):
         where = total(b, [base, scaled(b, place, size)])

@@ -295,8 +295,8 @@ def emit_write(low: Lowering, n: Node, context: Context) -> None:
             value.layout, info.dtype, lambda i: cast(b, wide.element(b, i), wide.dtype, info.dtype), b,
             [(wide, range(wide.layout.elements_per_lane))],
         )  # fmt: skip
-    if n.id in low.outlets:
-        emit_outlet(low, low.outlets[n.id], value, context)
+    if n.id in low.writes.outlets:
+        emit_outlet(low, low.writes.outlets[n.id], value, context)
         return
     position, inside, limits = located(low, n, context, low.base_at(context.iteration))
     layout, plans = value.layout, low.plans

@@ -9,7 +9,7 @@ edge is 0 in registers, and every consumer for which 0 is not neutral masks it f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,6 @@ from wavedsl.ir.addresses.packed_view import (
 )
 from wavedsl.ir.addresses.repeated import Repeated
 from wavedsl.ir.addresses.run_time_strides import counted, narrow_stride
-from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.addresses.vectors import element_groups, vector_elements
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
@@ -55,8 +54,8 @@ from wavedsl.ir.lower.late_regions import (
     streams,
 )
 from wavedsl.ir.lower.lowering_notes import Notes
+from wavedsl.ir.lower.lowering_state import ProductPlans, ReadPlans, SharedRoom, WritePlans
 from wavedsl.ir.lower.tile_views import tile_info
-from wavedsl.ir.lower.wave_meeting import MeetingPlaces
 from wavedsl.ir.schedule.steps import Context, Env, Key
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target, wave_room
@@ -64,7 +63,8 @@ from wavedsl.ir.target import Target, wave_room
 
 class Lowering:
     """One kernel on its way to kernel IR. `base` holds the first coordinate of the current tile per dimension;
-    `wave_digit` this wave's share; `loop_dim` the innermost open loop."""
+    `wave_digit` this wave's share; `loop_dim` the innermost open loop. What is decided of shared memory, reads, writes
+    and products stands in `room`, `reads`, `writes` and `matrix` (`lowering_state.py`)."""
 
     def __init__(
         self,
@@ -92,36 +92,30 @@ class Lowering:
         self.alike = {dim_name(d): dim_name(base) for d, base in partition.alike.items()}
         """Dimensions that count a workgroup's share of another one's tile, and that one: same extent, same waves."""
         self.notes = Notes(graph=graph.notes)
-        self.shared_top = 0
-        self.scratch = 0
-        """Byte in shared memory where the buffer of exchanges starts."""
-        self.scratch_share = 0
-        """Bytes of that buffer that each wave has to itself."""
-        self.sliced: dict[tuple[int, int], int] = {}
-        """(product, position) of operands that are read from there as they are multiplied (`sliced_operands`): their
-        first byte."""
-        self.meeting = MeetingPlaces()
-        """Where waves leave what they reduce together."""
+        self.role = "all waves"
+        self.nesting = 0
+        """Loops around what is emitted, for the notes."""
+
+        self.room = SharedRoom()
+        self.reads = ReadPlans(inference.matrix_uses())
+        self.b.matrix_reads_shared = bool(self.reads.matrix_uses)
+        self.writes = WritePlans()
+        self.matrix = ProductPlans()
+
         self.wave_digit: dict[str, Any] = {}
         self.base: dict[str, Any] = {}
         """First coordinate of the current tile per dimension; loops set theirs while their body is emitted."""
         self.first: dict[str, Any] = {}
         """Per open loop whose range does not begin with its dimension, the first coordinate of its first tile."""
-        self.unreached: set[int] = set()
-        """Nodes inside of loops that turned out to have no trip."""
-        self.labels = 0
         self.loop_dim: str | None = None
         self.whole: Sequence[str] = ()
         """Dimensions along which all tiles but the last one are accessed as whole ones (`whole_tiles.py`)."""
-        self.staged: dict[int, Staged] = {}
-        """Reads that go through shared memory, by node id."""
-        self.depths: dict[str, int] = {}
-        """Ring depth per shared buffer."""
-        self.buffer_names: dict[int, str] = {}
-        self.element_homes: dict[int, dict[int, tuple[int, int]]] = {}
-        """Per read, element → (load, position in it)."""
-        self.matrix_uses = inference.matrix_uses()
-        """Reads that matrix instructions take from shared memory themselves."""
+        self.share_of_wave = False
+        """Whether the ends of tiles are for now those of this wave's share."""
+        self.labels = 0
+        self.unreached: set[int] = set()
+        """Nodes inside of loops that turned out to have no trip."""
+
         long = long_for(wave_room(target, partition.waves))
         self.row_registers = row_registers(graph, inference, long)
         """Registers of a row that is held until a number of all of it is known; 0 where they are few."""
@@ -131,70 +125,17 @@ class Lowering:
             kernel.notes[LONG_VALUES] = STREAMED if self.streams else ROWS_HELD
         many = self.row_registers > 0 or self.streams or results_are_many(graph, inference)
         self._late_regions = late_regions(graph) if many else set()
-        self.b.matrix_reads_shared = bool(self.matrix_uses)
-        self.symbols: Mapping[str, Any] | None = None
-        """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
-        self.made: dict[int, Any] = {}
-        """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
-        self.parts_places: dict[int, Any] = {}
-        """Where sums that a cluster's workgroups add lie in shared memory: node id → `join_parts.PartsPlace`."""
-        self.in_scratch: tuple[Any, Layout, Sequence[Value], Any] | None = None
-        """What each wave has last left in its part of the scratch buffer to pick elements of: the region of the code,
-        layout and elements, and the operation behind the last store."""
-        self.fetched: frozenset[int] = frozenset()
-        """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
-        self.spared: frozenset[int] = frozenset()
-        """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
-        self.kept: set[int] = set()
-        """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
-        self.ring_of: dict[int, Any] = {}
-        """Reads whose tiles bulk copies bring: id → their `Ring`."""
-        self.give_turn: Any = None
-        """Emits what lets another team use the rings, once the tile's products have."""
-        self.behind_loads: Any = None
-        """Emits what follows the outermost region's last loads."""
-        self.role = "all waves"
-        self.nesting = 0
-        """Loops around what is emitted, for the notes."""
-        self.rings: list[Any] = []
-        self.outlets: dict[int, Any] = {}
-        """Writes that leave through shared memory: node id → `bulk_store.Outlet`."""
-        self.outlets_used = 0
-        self.outlets_waiting: list[Any] = []
-        """Writes that leave together with one that has yet to come: (outlet, value, where the tile starts)."""
-        self.stores_waiting: list[Any] = []
-        """The same of ordinary stores: `late_stores.LateStore`s."""
-        self.late_words = 0
-        """Registers of reads that were loaded as results are stored (`late_reads`)."""
-        self.row_tiles: dict[int, Any] = {}
-        """Reads of rows by index that are staged: id → their `gathered_rows.GatheredRows`."""
-        self.settled: list[Callable[[Env], None]] = []
-        """Emit what a loop's copies need of the rows that they copy in all trips, in front of it."""
-        self.late_numbers: dict[int, bool] = {}
-        """Node id → whether its elements are made where they are used (`late_numbers.py`), of those that were asked."""
-        self.ring_fillers: dict[str, Any] = {}
-        self.products: Any = None
-        """Asynchronous products that run in the trip that is being emitted (`ring_loops.Products`)."""
-        self.strategy: Any = None
-        """How operands of asynchronous products get to shared memory (`strategy.Strategy`)."""
-        self.started_early: set[int] = set()
-        """Asynchronous products that have overtaken what waits for one before them (`product_order`)."""
-        self.share_of_wave = False
-        """Whether the ends of tiles are for now those of this wave's share."""
-        self.zero_started: set[int] = set()
-        """Carried values that hold nothing before the first trip: the product that adds to them starts at zero."""
-        self.late_sums: set[int] = set()
-        """Products whose waves' shares are added behind their loop."""
-        self._units: dict[int, PackedView | None] = {}
+
         self.placing = only_placing(graph)
         """Ids of nodes that only say where tiles lie: they have no steps."""
+        self.symbols: Mapping[str, Any] | None = None
+        """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
+        self.late_numbers: dict[int, bool] = {}
+        """Node id → whether its elements are made where they are used (`late_numbers.py`), of those that were asked."""
+        self._units: dict[int, PackedView | None] = {}
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
         self._effects: dict[int, list[Node]] = {}
-        self.leaving: dict[int, dict[int, list[Node]]] = {}
-        """Per region, by `id`, the writes that leave together: node id → group (`late_stores`)."""
-        self.only_stored: dict[int, bool] = {}
-        """Node id → whether only elementwise steps and stores use its value (`late_reads`), of those asked about."""
 
     def extent(self, dim: str) -> Any:
         """The extent of a dimension: an int, or the hidden parameter that holds it."""
@@ -247,7 +188,7 @@ class Lowering:
     def view_info(self, n: Node) -> ArrayInfo:
         """What is known of the array of a read or write, with its dimensions under the names that they have in the
         value; of rows by index, of their tile."""
-        rows = self.row_tiles.get(n.id)
+        rows = self.reads.rows.get(n.id)
         return tile_info(self, n) if rows is None else rows.info
 
     def array(self, name: str) -> tuple[ArrayInfo, list[Any], list[Any]]:
@@ -376,9 +317,9 @@ class Lowering:
 
     def slot_bytes(self, n: Node, context: Context) -> Any:
         """Byte offset of a staged read's ring slot in the iteration of `context`."""
-        tile = self.made[n.id] if n.id in self.made else self.staged[n.id]
-        depth, size = self.depths[self.buffer_names[n.id]], tile.place.bytes
-        ring = self.ring_of.get(n.id)
+        tile = self.reads.made[n.id] if n.id in self.reads.made else self.reads.staged[n.id]
+        depth, size = self.room.depths[self.room.buffers[n.id]], tile.place.bytes
+        ring = self.reads.ring_of.get(n.id)
         if ring is not None:
             return scaled(self.b, ring.slot, size)
         if depth == 1:
@@ -396,9 +337,9 @@ class Lowering:
 
     def fillers(self, rings: Sequence[Any]) -> list[Any]:
         """Where the thread that fills rings beside the products stands in each; none with a copying warpgroup."""
-        if self.strategy.specialize:
+        if self.matrix.strategy.specialize:
             return []
-        return [self.ring_fillers.setdefault(ring.name, replace(ring)) for ring in rings]
+        return [self.reads.fillers.setdefault(ring.name, replace(ring)) for ring in rings]
 
     def note(self, text: str) -> None:
         """Write down what the role that is emitted does here."""
@@ -447,7 +388,7 @@ class Lowering:
     def joined(self, n: Node) -> bool:
         """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
         that they do not wait in one register each."""
-        staged = self.staged.get(n.id)
+        staged = self.reads.staged.get(n.id)
         if staged is None or staged.loads is None:
             return False
         unit = self.units(n)
@@ -456,7 +397,7 @@ class Lowering:
     def gathered(self, n: Node) -> int:
         """Neighbouring loads of a staged read that are one step: the rows of column pairs that an instruction takes
         together. They become pairs of loads (`codegen/amdgcn/pair_shared.py`) where nothing comes between them."""
-        staged = self.staged.get(n.id)
+        staged = self.reads.staged.get(n.id)
         words = self.paired_words(n)
         if staged is None or staged.loads is None or not words or self.joined(n):
             return 1
@@ -472,7 +413,7 @@ class Lowering:
     def read_groups(self, n: Node) -> list[tuple[int, ...]]:
         """Elements of a read behind each of its keys: a load's, those of loads that are one step, or a register's where
         loads are joined."""
-        staged = self.staged.get(n.id)
+        staged = self.reads.staged.get(n.id)
         if staged is None:
             return self.direct_groups(n)
         if self.joined(n):
@@ -499,7 +440,7 @@ class Lowering:
 
     def repeats(self, n: Node) -> int:
         """How many neighbours of a read's value are the same element of its array, all of them loaded once."""
-        if n.attrs.get("mapping") is None or n.id in self.staged or is_tile(self.graph, n):
+        if n.attrs.get("mapping") is None or n.id in self.reads.staged or is_tile(self.graph, n):
             return 1
         from wavedsl.ir.lower.lower_mapped import mapped_groups
 
@@ -507,10 +448,10 @@ class Lowering:
 
     def homes(self, n: Node) -> dict[int, tuple[int, int]]:
         """Per element of a read: which of its keys holds it, and its position among what that holds."""
-        table = self.element_homes.get(n.id)
+        table = self.reads.homes.get(n.id)
         if table is None:
             repeats = self.repeats(n)
-            table = self.element_homes[n.id] = {
+            table = self.reads.homes[n.id] = {
                 e: (g, position // repeats)
                 for g, group in enumerate(self.read_groups(n))
                 for position, e in enumerate(group)

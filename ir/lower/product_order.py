@@ -34,8 +34,8 @@ def operands_first(low: Lowering, steps: Sequence[Step]) -> list[Step]:
 def products_together(low: Lowering, steps: Sequence[Step]) -> list[Step]:
     """Steps in an order in which a product that needs nothing of its trip is started right behind the one before it, in
     front of what waits for that: in gradients of attention dO V^T runs while exponentials of Q K^T are taken. The
-    products of the trip before are waited for in between (`low.started_early`), so that what they read from registers
-    and the new results are not held at once."""
+    products of the trip before are waited for in between (`low.matrix.started_early`), so that what they read from
+    registers and the new results are not held at once."""
     order = list(steps)
     for product in [s for s in steps if s.node is not None]:
         at = order.index(product)
@@ -50,7 +50,7 @@ def products_together(low: Lowering, steps: Sequence[Step]) -> list[Step]:
         if waits or not free or not any(started.intersection(s.uses) for s in passed):
             continue
         order[last + 1 : at + 1] = [*mine, product, *passed]
-        low.started_early.add(product.node.id)
+        low.matrix.started_early.add(product.node.id)
     return order
 
 

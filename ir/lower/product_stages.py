@@ -149,7 +149,7 @@ def _problem(
     replaced: Mapping[Key, Key],
 ) -> str:  # fmt: skip
     """Why a loop's trips are run as written; empty if nothing speaks against two stages."""
-    if not low.strategy.specialize:
+    if not low.matrix.strategy.specialize:
         return "no warpgroup of its own copies"
     if low.choices.stages == 1:
         return "stages=1 asks for no pipeline"
@@ -162,7 +162,7 @@ def _problem(
     maker = {k for s in steps for k in s.defs}
     if any(after not in maker and after[0] == "carry" and after != key for key, after in replaced.items()):
         return "carried values change places"
-    for ring in low.rings:
+    for ring in low.reads.rings:
         if ring.region is region:
             if in_both(low, ring, steps, later) and (ring.slots < 2 or not _only_products(low, ring, steps)):
                 return f"both stages read ring {ring.name}, which has {ring.slots} slots"
@@ -182,16 +182,16 @@ def _only_products(low: Lowering, ring: Any, steps: Sequence[Step]) -> bool:
 def reads_ring(low: Lowering, step: Step, ring: Any) -> bool:
     """Whether a product takes an operand from a ring, or lanes read it."""
     if step.node is None:
-        return step.kind == "sread" and any(step.buffer == low.buffer_names[n.id] for n in ring.members)
+        return step.kind == "sread" and any(step.buffer == low.room.buffers[n.id] for n in ring.members)
     plan = low.inference.mmas[step.node.id]
-    return any(brought and low.ring_of.get(x.id) is ring for x, brought in zip(plan.ports, plan.brought))
+    return any(brought and low.reads.ring_of.get(x.id) is ring for x, brought in zip(plan.ports, plan.brought))
 
 
 def register_room(low: Lowering) -> int:
     """Registers per thread of a computing warpgroup."""
-    if low.strategy.registers[1]:
-        return int(low.strategy.registers[1])
-    threads = (low.partition.waves * low.strategy.teams + low.strategy.specialize) * low.target.wave_size
+    if low.matrix.strategy.registers[1]:
+        return int(low.matrix.strategy.registers[1])
+    threads = (low.partition.waves * low.matrix.strategy.teams + low.matrix.strategy.specialize) * low.target.wave_size
     return min(255, REGISTER_FILE // threads // 8 * 8)
 
 

@@ -7,7 +7,8 @@ Per slot there are two barriers. `full` ends a phase when the one thread that is
 their bytes have; `empty` when every wave that reads the slot has arrived, in all workgroups of a cluster into whose
 slots this one copies (`cluster_shape`). A ring is used in order: fill and use number
 i take slot i % slots, in phase i // slots. Both sides walk along with a slot and a parity that flips when the slot
-wraps; waiting for the parity before the first phase passes at once, so the filler starts one phase ahead.
+wraps; waiting for the parity before the first phase passes at once, so the filler starts one phase ahead. A wave that
+fills what it alone reads needs no `empty`: it comes to fill a slot behind the waits for what has read it (`handed`).
 
 Invariant: reads with the same readers share a ring, so one wait covers all operands of a product.
 """
@@ -131,42 +132,48 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
     """Give every ring its place in shared memory: tiles at multiples of their swizzle's window, then barriers."""
     for ring in rings:
         for n in ring.members:
-            staged = low.staged[n.id]
-            low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
-            staged.offset = low.shared_top
-            low.shared_top += staged.place.bytes * ring.slots
+            staged = low.reads.staged[n.id]
+            low.room.top = -(-low.room.top // ALIGN) * ALIGN
+            staged.offset = low.room.top
+            low.room.top += staged.place.bytes * ring.slots
             ring.bytes += staged.place.bytes
-            name = staged.name if staged.name not in low.depths else f"{staged.name}.{n.id}"
-            low.buffer_names[n.id] = name
-            low.depths[name] = ring.slots
+            name = staged.name if staged.name not in low.room.depths else f"{staged.name}.{n.id}"
+            low.room.buffers[n.id] = name
+            low.room.depths[name] = ring.slots
             low.kernel.shared_names[name] = (staged.offset, staged.place.bytes * ring.slots)
             low.notes.places[name] = str(staged.place)
-            low.ring_of[n.id] = ring
-        names = ", ".join(low.buffer_names[n.id] + " (multicast)" * bool(ring.axes(n)) for n in ring.members)
+            low.reads.ring_of[n.id] = ring
+        names = ", ".join(low.room.buffers[n.id] + " (multicast)" * bool(ring.axes(n)) for n in ring.members)
         low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {ring.bytes} bytes")
     _reserve_parts(low, rings)
     for ring in rings:
-        low.shared_top = -(-low.shared_top // BARRIER_BYTES) * BARRIER_BYTES
-        ring.bars = low.shared_top
-        low.shared_top += 2 * ring.slots * BARRIER_BYTES
+        low.room.top = -(-low.room.top // BARRIER_BYTES) * BARRIER_BYTES
+        ring.bars = low.room.top
+        low.room.top += (1 + handed(low, ring)) * ring.slots * BARRIER_BYTES
         if any(may_straddle(low, n) for n in ring.members):
-            ring.own = low.shared_top
-            low.shared_top += BARRIER_BYTES
-        low.kernel.shared_names[f"barriers {ring.name}"] = (ring.bars, low.shared_top - ring.bars)
+            ring.own = low.room.top
+            low.room.top += BARRIER_BYTES
+        low.kernel.shared_names[f"barriers {ring.name}"] = (ring.bars, low.room.top - ring.bars)
 
 
 def _reserve_parts(low: Lowering, rings: Sequence[Ring]) -> None:
     """A place for sums that a cluster's workgroups add: where tiles are that nobody wants behind the loop, and beyond
     them where these take less."""
-    if not low.strategy.shape.joined:
+    if not low.matrix.strategy.shape.joined:
         return
     from wavedsl.ir.lower.join_parts import plan_places  # what few kernels need
 
-    first = min((low.staged[n.id].offset for ring in rings for n in ring.members), default=low.shared_top)
+    first = min((low.reads.staged[n.id].offset for ring in rings for n in ring.members), default=low.room.top)
     end = plan_places(low, first)
     if end > first:
         low.kernel.shared_names[PARTS_OVER_TILES] = (first, end - first)
-        low.shared_top = max(low.shared_top, end)
+        low.room.top = max(low.room.top, end)
+
+
+def handed(low: Lowering, ring: Ring) -> bool:
+    """Whether slots are given back to others: a copying warpgroup, or waves that read the ring too, of this workgroup
+    or of its cluster."""
+    return low.matrix.strategy.specialize or low.partition.waves > 1 or ring.partners > 1
 
 
 def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
@@ -180,7 +187,8 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
         for ring in rings:
             for slot in range(ring.slots):
                 b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)
-                b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.partners)
+                if handed(low, ring):
+                    b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.partners)
             if ring.own >= 0:
                 b.signal_init(ring.own, 1)
         b.signal_publish()
@@ -247,15 +255,17 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop.
     `env` holds what the coordinates of the reads need. What lies outside an array becomes zero by itself."""
     b = low.b
-    low.note(f"fill ring {ring.name}: wait until the slot is empty, expect {ring.bytes} bytes, start the copies")
-    parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
-    b.signal_wait(ring.empty(low), parity)
+    waits = "wait until the slot is empty, " if handed(low, ring) else ""
+    low.note(f"fill ring {ring.name}: {waits}expect {ring.bytes} bytes, start the copies")
+    if handed(low, ring):
+        parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
+        b.signal_wait(ring.empty(low), parity)
     base = low.base_at(iteration)
     tiles = []
     straddles: Value | None = None
     for n in ring.members:
-        origin = Origin(low, n, low.staged[n.id], Context(env, iteration, None), base)
-        tiles.append((n, low.staged[n.id], origin))
+        origin = Origin(low, n, low.reads.staged[n.id], Context(env, iteration, None), base)
+        tiles.append((n, low.reads.staged[n.id], origin))
         if origin.straddles is not None:
             straddles = origin.straddles if straddles is None else b.por(straddles, origin.straddles)
     bar: Any = ring.full(low)
@@ -272,7 +282,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
         for inside, byte in found:
             b.copy_bulk(
                 b.param(ring.maps[n.id]), total(b, [_slot(low, ring, staged), byte, skip]), bar,
-                origin.coordinates(spec, inside, rows), buffer=low.buffer_names[n.id],
+                origin.coordinates(spec, inside, rows), buffer=low.room.buffers[n.id],
                 to=ring.cluster.receivers(b, axes), receivers=parts, cache=n.attrs.get("cache"),
             )  # fmt: skip
         trips = distance(low, n)
@@ -283,7 +293,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             b.signal_wait(ring.own, 0)
             for n, staged, origin in tiles:
                 if origin.straddles is not None:
-                    origin.zero_past_end(staged, _slot(low, ring, staged), low.buffer_names[n.id])
+                    origin.zero_past_end(staged, _slot(low, ring, staged), low.room.buffers[n.id])
             b.proxy_fence()
             b.signal_arrive(ring.own)  # ends its odd phase: the next time is an even one again
             b.signal_arrive(ring.full(low))
@@ -300,7 +310,7 @@ def _touch(
     low: Lowering, ring: Ring, n: Node, iteration: Any, base: Mapping[str, Any], env: Env, rows: Mapping[str, Any]
 ) -> None:
     """Ask for a member's tile at `base`, or the part from `rows` on. What lies outside the array is dropped."""
-    staged, spec = low.staged[n.id], low.kernel.params[ring.maps[n.id]].map
+    staged, spec = low.reads.staged[n.id], low.kernel.params[ring.maps[n.id]].map
     assert spec is not None
     origin = Origin(low, n, staged, Context(env, iteration, None), base)
     for inside, _ in boxes(staged, ring.cluster.along(ring.axes(n)))[0]:
@@ -310,7 +320,7 @@ def _touch(
 def _share(low: Lowering, ring: Ring, n: Node) -> tuple[dict[str, Any], Any]:
     """Where a workgroup's part of a member's tile begins in it, and at which byte of its place: of a tile that several
     of a cluster bring together."""
-    b, axes, staged = low.b, ring.axes(n), low.staged[n.id]
+    b, axes, staged = low.b, ring.axes(n), low.reads.staged[n.id]
     parts = ring.cluster.along(axes)
     if parts == 1:
         return {}, 0
@@ -335,12 +345,16 @@ def wait_full(low: Lowering, ring: Ring) -> None:
         ring.waited = True
 
 
-def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None, met: bool = False) -> None:
+def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = None, met: bool = False) -> bool:
     """This wave has read a slot (this one) for the last time; `when`: only if that holds. One lane says so: for matrix
-    instructions, which end for the whole warpgroup, or for all lanes once they have `met`."""
+    instructions, which end for the whole warpgroup, or for all lanes once they have `met`. Gives whether they meet for
+    it."""
     b = low.b
-    if not met and any(n.id in low.fetched for n in ring.members):
+    meets = not met and any(n.id in low.reads.fetched for n in ring.members)
+    if meets:
         b.wave_barrier()
+    if not handed(low, ring):
+        return meets
     low.note(f"give back ring {ring.name}" + (": the slot of the trip before" if slot is not None else ""))
     partners = ring.partners
     mask = b.cmp("slt", b.lane(), partners)
@@ -350,3 +364,4 @@ def release(low: Lowering, ring: Ring, slot: Any = None, when: Value | None = No
         b.signal_arrive_at(ring.empty(low, slot), partner, mask)
     else:
         b.signal_arrive(ring.empty(low, slot), mask)
+    return meets

@@ -47,13 +47,13 @@ def place_sliced(low: Lowering, converted: int) -> int:
             at = 0
             for p in sliced_positions(low, n) if n.op == "mma" else ():
                 if region.dim is None:
-                    low.sliced[n.id, p] = at
+                    low.room.sliced[n.id, p] = at
                     at += _place(low, n, p).bytes
                 else:
                     looped.append((n, p))
             share = max(share, at)
     for n, p in looped:
-        low.sliced[n.id, p] = share
+        low.room.sliced[n.id, p] = share
         share += _place(low, n, p).bytes
     return max(converted, -(-waves * share // 128) * 128)
 
@@ -140,7 +140,7 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
     def emit(context: Context) -> None:
         found: list[tuple[Key, Lazy]] = []
         order(low)
-        places = [(_place(low, n, position), low.sliced[n.id, position]) for position, _, _ in operands]
+        places = [(_place(low, n, position), low.room.sliced[n.id, position]) for position, _, _ in operands]
         padded = [(place, at) for place, at in places if place.padded]
         for place, at in padded:
             _clear(low, place, at)

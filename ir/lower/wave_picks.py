@@ -34,7 +34,7 @@ def of_wave(low: Lowering, value: Fragment, dim: str, owner: Callable[[Value], A
     pieces = [flat[i : i + VECTOR] for i in range(0, len(flat), VECTOR)]
     first, divisor = low.waves_along(dim)
     other = total(b, [first, scaled(b, owner(low.digit(dim)), divisor)])
-    home = low.meeting.next()
+    home = low.room.meeting.next()
 
     def place(i: int, wave: Any) -> Any:
         lane = scaled(b, b.lane(), 4 * len(pieces[i]))
@@ -43,11 +43,11 @@ def of_wave(low: Lowering, value: Fragment, dim: str, owner: Callable[[Value], A
     b.barrier()  # readers of what was there before are done
     for i, piece in enumerate(pieces):
         data = b.vec(*piece) if len(piece) > 1 else piece[0]
-        b.store_shared(place(i, b.wave()), data, bytes=4 * len(piece), buffer=low.meeting.buffer)
+        b.store_shared(place(i, b.wave()), data, bytes=4 * len(piece), buffer=low.room.meeting.buffer)
     b.barrier()
     got: list[Value] = []
     for i, piece in enumerate(pieces):
-        word = b.load_shared(place(i, other), bytes=4 * len(piece), buffer=low.meeting.buffer)
+        word = b.load_shared(place(i, other), bytes=4 * len(piece), buffer=low.room.meeting.buffer)
         got += b.elements(word) if len(piece) > 1 else [word]
     words = []
     for cell in cells:
@@ -57,7 +57,7 @@ def of_wave(low: Lowering, value: Fragment, dim: str, owner: Callable[[Value], A
 
 
 def between_waves(
-    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: int, wanted: Sequence[Any]
+    low: Lowering, n: Node, value: Fragment, layout: Layout, dim: str, extent: Any, wanted: Sequence[Any]
 ) -> Fragment:
     """Every element that `wanted` names along `dim`, from whichever wave has it."""
     b, source, plan = low.b, value.layout, low.plans[dim]
@@ -71,14 +71,14 @@ def between_waves(
     share = -(-prod(sizes.values()) * words * 4 // 16) * 16
     first, divisor = low.waves_along(dim)
     lanes = [scaled(b, lane_coordinate(b, source, d), strides[d]) for d in source.dims]
-    home = low.meeting.next()
+    home = low.room.meeting.next()
     own = total(b, [home, scaled(b, b.wave(), share), *lanes])
     b.barrier()  # readers of what was there before are done
     for e, offsets in enumerate(source.element_offsets()):
         at = total(b, [own, sum(o * strides[d] for d, o in zip(source.dims, offsets))])
         cell = [b.bitcast(w, B32) if w.type is not B32 else w for w in cells_of(b, value.element(b, e))]
         data = b.vec(*cell) if len(cell) > 1 else cell[0]
-        b.store_shared(at, data, bytes=4 * words, buffer=low.meeting.buffer)
+        b.store_shared(at, data, bytes=4 * words, buffer=low.room.meeting.buffer)
     b.barrier()
     kept = [d for d in layout.dims if d in strides and d != dim]
     base = total(b, [home, *(scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept)])
@@ -97,7 +97,7 @@ def between_waves(
         fixed = sum(at[d] * strides[d] for d in kept)
         where = total(b, [base, scaled(b, wave, share), scaled(b, within, strides[dim]), fixed])
         safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, b.i32(home))
-        got = b.load_shared(safe, bytes=4 * words, buffer=low.meeting.buffer)
+        got = b.load_shared(safe, bytes=4 * words, buffer=low.room.meeting.buffer)
         held = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)
         number = number_from(b, held, value.element(b, 0))
         zero = b.pand(inside, number) if number.type is PRED else b.select(inside, number, b.zero(number.type))

@@ -26,7 +26,7 @@ from wavedsl.ir.symbols import dim_name
 def narrowed(low: Lowering) -> list[str]:
     """Dimensions that make an access of the kernel narrower because their last tile sticks out; none where emitting the
     region twice is not worth it (it holds loops, or tiles in shared memory), or not possible."""
-    if low.strategy.bulk or low.staged or any(n.op in REGIONS for n in low.graph.all_nodes()):
+    if low.matrix.strategy.bulk or low.reads.staged or any(n.op in REGIONS for n in low.graph.all_nodes()):
         return []
     found: dict[str, None] = {}
     for n in low.graph.all_nodes():
@@ -64,9 +64,9 @@ def whole(low: Lowering, dims: Sequence[str]) -> Iterator[None]:
     """What is emitted inside takes tiles along `dims` for whole."""
     before = low.plans
     low.plans = whole_plans(low, dims)
-    low.element_homes.clear()
+    low.reads.homes.clear()
     try:
         yield
     finally:
         low.plans = before
-        low.element_homes.clear()
+        low.reads.homes.clear()

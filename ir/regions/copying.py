@@ -34,7 +34,7 @@ def walked(low: Lowering) -> set[int]:
     """Nodes that a thread which only copies computes as well: those of which bounds of its loops and coordinates of its
     tiles are made."""
     work: list[Node] = []
-    copied = {n.id for ring in low.rings for n in ring.members}
+    copied = {n.id for ring in low.reads.rings for n in ring.members}
     for n in low.graph.all_nodes():
         if n.op == "iterate" and rings_inside(low, n.attrs["body"]):
             work += [x for x in loop_bounds(n) if x is not None]
@@ -62,7 +62,7 @@ def produce(
 
     def bring(n: Node, where: Any) -> None:
         nonlocal behind
-        ring = low.ring_of.get(n.id)
+        ring = low.reads.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
             with low.b.loc(n.loc):
@@ -93,10 +93,10 @@ def rings_behind(low: Lowering, region: Region, n: Node) -> list[Ring]:
     """Rings of a region, each with one slot that the tile before may still have, which the loop `n` alone reads: they
     are filled behind the first ring of its first trip, whose slots are free by then."""
     body: Region = n.attrs["body"]
-    if low.notes.order is None or not low.strategy.specialize or region.dim is not None:
+    if low.notes.order is None or not low.matrix.strategy.specialize or region.dim is not None:
         return []
     own = own_rings(low, body)
-    if low.plans[str(body.dim)].trips == 1 or not any(low.ring_of.get(x.id) in own for x in body.nodes):
+    if low.plans[str(body.dim)].trips == 1 or not any(low.reads.ring_of.get(x.id) in own for x in body.nodes):
         return []
     inside, users = {x.id for x in region_nodes(body)}, low.users()
     alone = [ring for ring in own_rings(low, region) if ring.slots == 1]
@@ -105,7 +105,7 @@ def rings_behind(low: Lowering, region: Region, n: Node) -> list[Ring]:
 
 def own_rings(low: Lowering, region: Region) -> list[Ring]:
     """Rings of which every run of a region, or trip of its loop, uses one slot."""
-    return [ring for ring in low.rings if ring.region is region]
+    return [ring for ring in low.reads.rings if ring.region is region]
 
 
 def compute_place(low: Lowering, n: Node, context: Context) -> None:
@@ -120,7 +120,7 @@ def compute_place(low: Lowering, n: Node, context: Context) -> None:
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     """Rings that a region uses per trip, those of the loops inside it included."""
     regions = [region, *loops_inside(region)]
-    return [ring for ring in low.rings if any(ring.region is r for r in regions)]
+    return [ring for ring in low.reads.rings if any(ring.region is r for r in regions)]
 
 
 def _produce_loop(

@@ -101,7 +101,7 @@ class Decisions:
 
 def decisions(low: Lowering) -> Decisions:
     """The record of a lowering that is done."""
-    kernel, strategy = low.kernel, low.strategy
+    kernel, strategy = low.kernel, low.matrix.strategy
     atoms = []
     for n in low.graph.all_nodes():
         found = _atom(low, n)
@@ -117,7 +117,7 @@ def decisions(low: Lowering) -> Decisions:
     copies = [op for op in ASYNC_COPIES if any(op in a.ops for a in atoms)]
     over = sum(kernel.shared_names.get(OVER_TILES, (0, 0)))
     needs = Needs(
-        kernel.waves * low.target.wave_size, max(low.shared_top, over), registers, tuple(dict.fromkeys(cores)),
+        kernel.waves * low.target.wave_size, max(low.room.top, over), registers, tuple(dict.fromkeys(cores)),
         tuple(copies), kernel.cluster,
     )  # fmt: skip
     reasons = (*low.graph.notes, *(f"{k}: {v}" for k, v in strategy.why.items()))
@@ -125,7 +125,7 @@ def decisions(low: Lowering) -> Decisions:
 
 
 def _slots(low: Lowering, name: str) -> int:
-    return low.depths.get(name, 1)
+    return low.room.depths.get(name, 1)
 
 
 def _atom(low: Lowering, n: Node) -> tuple[tuple[str, ...], str] | None:
@@ -138,13 +138,14 @@ def _atom(low: Lowering, n: Node) -> tuple[tuple[str, ...], str] | None:
         return _read(low, n)
     if n.op == "write":
         return _write(low, n)
-    if n.op.startswith("atomic_") and n.id in low.outlets:
-        span = low.outlets[n.id].tile.span
+    if n.op.startswith("atomic_") and n.id in low.writes.outlets:
+        span = low.writes.outlets[n.id].tile.span
         return ("store.shared", "copy.bulk.store"), f"bulk reductions of {span}-byte rows"
     if n.op == "join_parts":
-        return ("store.shared", "load.peer"), f"added in {low.strategy.shape.sizes[0]} parts, each from its workgroup"
-    if n.id in low.made:
-        made = low.made[n.id]
+        parts = low.matrix.strategy.shape.sizes[0]
+        return ("store.shared", "load.peer"), f"added in {parts} parts, each from its workgroup"
+    if n.id in low.reads.made:
+        made = low.reads.made[n.id]
         return ("store.shared",), f"stored to {made.name} in {made.loads.bytes} bytes per lane, for products to read"
     return None
 
@@ -161,9 +162,9 @@ def _product(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
 def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
     """(kernel IR ops that carry a read out, the form in words)."""
     info = low.arrays[n.attrs["memory"]]
-    ring, staged = low.ring_of.get(n.id), low.staged.get(n.id)
+    ring, staged = low.reads.ring_of.get(n.id), low.reads.staged.get(n.id)
     taken = ""
-    if staged is not None and n.id in low.row_tiles:
+    if staged is not None and n.id in low.reads.rows:
         taken = " of rows by index"
     if staged is not None and staged.loads is not None:
         taken += f", taken by lanes in {staged.loads.bytes} bytes ({staged.loads.atom.name})"
@@ -200,7 +201,7 @@ def _when(low: Lowering, n: Node) -> str:
 
 
 def _write(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
-    outlet = low.outlets.get(n.id)
+    outlet = low.writes.outlets.get(n.id)
     if outlet is not None:
         turned = ", transposed on the way" if outlet.transposed else ""
         return ("store.shared", "copy.bulk.store"), f"bulk copies of {outlet.tile.span}-byte rows{turned}"

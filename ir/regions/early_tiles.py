@@ -25,8 +25,10 @@ def wait_for_early_tiles(low: Lowering, region: Region, body: BodySchedule, step
     if not read:
         return
     inside = {n.id for n in region_nodes(region)}
-    early = {x: low.buffer_names[x] for x in (*low.staged, *low.made) if x not in inside and x not in low.ring_of}
-    copied = {b for x, b in early.items() if b in read and x in low.staged and _asynchronous(low.staged[x])}
+    staged = low.reads.staged
+    outside = [x for x in (*staged, *low.reads.made) if x not in inside and x not in low.reads.ring_of]
+    early = {x: low.room.buffers[x] for x in outside}
+    copied = {b for x, b in early.items() if b in read and x in staged and _asynchronous(staged[x])}
     stored = {b for b in early.values() if b in read} - copied
     place = {i: p for p, i in enumerate(body.order)}
     behind = False

@@ -53,7 +53,7 @@ def ask_for_first_loads(low: Lowering) -> None:
     """Emit the requests of a kernel without rings: for tiles of the outermost region that no number computed by the
     kernel places. Not for first trips of loops: the addresses of one of B's rows against one of A cost eight registers
     there, of 72, and with them a seventh of the workgroups of an SM."""
-    left = _early_bytes(low) / max(1, per_unit(low, low.shared_top))
+    left = _early_bytes(low) / max(1, per_unit(low, low.room.top))
     reads = [n for n in low.graph.region.nodes if n.op == "read" and _straight(low, n)]
     if not left or not reads:
         return
@@ -85,7 +85,7 @@ def _placed_by_memory(low: Lowering) -> bool:
 @contextmanager
 def _among_the_first(low: Lowering) -> Iterator[None]:
     """What is emitted inside runs in workgroups that run at once: in all of them where they take tiles in turn."""
-    b, most, groups = low.b, low.target.units * per_unit(low, low.shared_top), grid(low)
+    b, most, groups = low.b, low.target.units * per_unit(low, low.room.top), grid(low)
     if low.notes.order is not None or (groups is not None and groups <= most):
         yield
         return

@@ -56,7 +56,7 @@ def _operand_loads(low: Lowering, steps: Sequence[Step]) -> list[int]:
     for n in low.graph.region.nodes:
         if n.op in PRODUCTS:
             for x in (n.inputs[p] for p in factors(n)):
-                if x.op == "read" and x.id not in low.staged:
+                if x.op == "read" and x.id not in low.reads.staged:
                     keys |= set(low.keys(x))
     loop = next((i for i, s in enumerate(steps) if s.loop), len(steps))
     users = {key: i for i, s in reversed(list(enumerate(steps))) for key in s.uses}

@@ -52,7 +52,7 @@ def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> li
     """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
     memory budget."""
     nodes = [n for n in region.nodes if n not in done]
-    plan_staged_reads(low, region, [n for n in nodes if n.id not in low.kept])
+    plan_staged_reads(low, region, [n for n in nodes if n.id not in low.reads.kept])
     steps: list[Step] = []
     for n in nodes:
         steps += node_steps(low, n)
@@ -72,8 +72,8 @@ def emit_invariant(
     if nested and slots:
         low.b.barrier()  # the last trip's readers of these buffers are done before they are filled again
     for n in reads:
-        if n.id in low.ring_of:
-            wait_full(low, low.ring_of[n.id])
+        if n.id in low.reads.ring_of:
+            wait_full(low, low.reads.ring_of[n.id])
     emit_before(low, env, steps, slots)
     if made:
         synchronise(low.b, None)
@@ -90,19 +90,19 @@ def emit_before(low: Lowering, env: Env, steps: Sequence[Step], slots: Mapping[s
 
 def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
     """Ring depth of every shared buffer that the steps use."""
-    return {s.buffer: low.depths[s.buffer] for s in steps if s.buffer}
+    return {s.buffer: low.room.depths[s.buffer] for s in steps if s.buffer}
 
 
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
     if n.id in low.placing:
         return []
-    if n.id in low.ring_of:
-        return fragment_steps(low, n) if n.id in low.fetched else []
-    if n.id in low.kept and not once:
+    if n.id in low.reads.ring_of:
+        return fragment_steps(low, n) if n.id in low.reads.fetched else []
+    if n.id in low.reads.kept and not once:
         return fragment_steps(low, n)
     if n.op == "read":
-        steps = staged_steps(low, n, once) if n.id in low.staged else direct_steps(low, n)
+        steps = staged_steps(low, n, once) if n.id in low.reads.staged else direct_steps(low, n)
         if is_late(low, n):
             return [late_step(low, n, steps)]
         for s in steps:
@@ -135,7 +135,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
         step.writes = tuple(a.name for a in low.graph.arguments if a.kind == "memory")
-    return [step, store_step(low, n)] if n.id in low.made else [step]
+    return [step, store_step(low, n)] if n.id in low.reads.made else [step]
 
 
 def _needs(low: Lowering, n: Node) -> Sequence[Node]:
@@ -197,7 +197,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = dim
     low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
     sums = late_sums(low, region)
-    low.late_sums |= {x.id for x in sums.values()}
+    low.matrix.late_sums |= {x.id for x in sums.values()}
     carried = _first_values(low, n, region, sums, trips, context.env)
     emit_before(low, env, operands_before(low, region), {})
     once = invariant_reads(low, region)
@@ -207,13 +207,13 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         promises = [parts.result(i) for i in range(len(region.carries))]
         deliver(low, n, region, context, [p for p, c in zip(promises, region.carries) for _ in low.keys(c)])
         return
-    low.kept |= kept_in_shared(low, region, once, carried)
+    low.reads.kept |= kept_in_shared(low, region, once, carried)
     made = made_before(low, region, once)
     emit_invariant(low, region, once, env, nested, made)
-    once = [x for x in once if x.id not in low.kept]
+    once = [x for x in once if x.id not in low.reads.kept]
     steps = region_steps(low, region, [*once, *made])
-    while low.settled:
-        low.settled.pop(0)(env)
+    while low.reads.settled:
+        low.reads.settled.pop(0)(env)
     low.labels += 1
     slots = ring_depths(low, steps)
     if nested and slots:
@@ -223,7 +223,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     if trips == 0:
         low.unreached |= {x.id for x in region_nodes(region)}
         results = [v for _, v in carried]
-    elif low.strategy.bulk:
+    elif low.matrix.strategy.bulk:
         results = _ring_trips(frame, slots)
     elif trips == 1:
         results = _single_trip(frame, slots)
@@ -245,7 +245,7 @@ def _first_values(
     for i, (init, carry) in enumerate(zip(n.inputs, region.carries)):
         if started_by_product(low, region, init, carry, trips) and not registers_wanted_behind(low, n):
             value = undefined(low, carry)
-            low.zero_started.add(carry.id)
+            low.matrix.zero_started.add(carry.id)
         else:
             value = standard(low.b, first_value(low, n, i, env))
             if carry.id in sums:
@@ -270,7 +270,8 @@ def _ring_trips(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     low, region, dim = frame.low, frame.region, str(frame.region.dim)
     frame = replace(frame, steps=products_together(low, operands_first(low, frame.steps)))
     body = program_order(frame.steps, slots, cyclic=frame.trips != 1)
-    deepest = max((ring.slots for ring in low.rings if ring.region is region), default=max(slots.values(), default=1))
+    rings = [ring.slots for ring in low.reads.rings if ring.region is region]
+    deepest = max(rings, default=max(slots.values(), default=1))
     low.notes.loops.append(LoopNote(frame.label, frame.steps, body, deepest, low.plans[dim].trips, dim))
     wait_for_early_tiles(low, region, body, frame.steps)
     return emit_ring_loop(frame, body)
@@ -453,7 +454,7 @@ def yield_steps(low: Lowering, pairs: Sequence[tuple[Node, Node]]) -> tuple[list
             value = standard(low.b, relaid(low, found, low.layout(carry)))
             for key, chunk in zip(made, value.chunks):
                 # Addresses in the loop may rest on a single number's being the same in all lanes; some hold parts.
-                parts = any(x.id in low.late_sums for x in last.inputs)
+                parts = any(x.id in low.matrix.late_sums for x in last.inputs)
                 alone = not carry.dims and not parts and chunk.type in (I32, I64)
                 context.env[key] = low.b.readfirst(chunk, same=True) if alone and not chunk.uniform else chunk
 

@@ -55,7 +55,7 @@ def operands_ahead(
     plans = [low.inference.mmas[steps[i].node.id] for i in products]
     if all(plan.a_shared for plan in plans):
         return ""
-    if not low.strategy.specialize:
+    if not low.matrix.strategy.specialize:
         return "no warpgroup of its own copies"
     if low.choices.stages == 1:
         return "stages=1 asks for no pipeline"
@@ -63,7 +63,7 @@ def operands_ahead(
         return "threads copy and synchronise inside the loop"
     if any(s.loop or s.kind == "effect" for s in steps):
         return "the loop holds effects or other loops"
-    if any(ring.slots < 2 for ring in low.rings if ring.region is region):
+    if any(ring.slots < 2 for ring in low.reads.rings if ring.region is region):
         return "a ring has no slot to hold while the next trip begins"
     making = [i for i in body.order if i not in products and steps[i].kind != "yield"]
     if any(steps[i].kind == "gload" for i in making):
@@ -168,7 +168,7 @@ class _Trip:
 
     def __init__(self, low: Lowering, region: Region, steps: Sequence[Step], ahead: OperandsAhead):
         self.low, self.steps, self.ahead = low, steps, ahead
-        self.rings = [ring for ring in low.rings if ring.region is region]
+        self.rings = [ring for ring in low.reads.rings if ring.region is region]
         self.running: set[Value] = set()
         """Values in registers that a unit in flight reads."""
 

@@ -53,7 +53,7 @@ def own_trips(low: Lowering, n: Node, dim: str, env: Env, first: Any, trips: Any
     same, or where a trip is longer than what one wave's rows lie behind another's. `env`: values around the loop."""
     if not n.attrs.get("per_wave") or low.choices.in_step or isinstance(trips, int):
         return None
-    if not low.strategy.specialize or low.strategy.teams > 1:
+    if not low.matrix.strategy.specialize or low.matrix.strategy.teams > 1:
         return None
     moved = _of_share(low, [x for x in loop_bounds(n) if x is not None], low.plans[dim].tile)
     if not moved:
@@ -101,8 +101,8 @@ def apart(
     start theirs in turn. Raises InStep where waves meet in a trip."""
     low, dim = frame.low, str(frame.region.dim)
     b, whole = low.b, low.first[dim]
-    rings = [ring for ring in low.rings if ring.region is frame.region]
-    low.strategy.why.setdefault("trips", "outside of the bounds of their own rows they only give slots back")
+    rings = [ring for ring in low.reads.rings if ring.region is frame.region]
+    low.matrix.strategy.why.setdefault("trips", "outside of the bounds of their own rows they only give slots back")
     _pass_by(low, rings, own.before, dim, (1, 0) if in_turn else ())
     low.first[dim] = scaled(b, own.first, low.plans[dim].tile)
     at = b.here()

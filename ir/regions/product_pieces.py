@@ -54,13 +54,13 @@ def product_pieces(low: Lowering, region: Region, body: BodySchedule, steps: Seq
     plans = [low.inference.mmas[steps[i].node.id] for i in products]
     if not plans or not all(plan.held for plan in plans):
         return ""
-    if not low.strategy.specialize:
+    if not low.matrix.strategy.specialize:
         return "no warpgroup of its own copies"
     if low.choices.stages == 1:
         return "stages=1 asks for no pipeline"
     if body.commits or any(s.loop or s.kind in ("effect", "gload", "acopy") for s in steps):
         return "the loop holds effects, other loops, or loads straight from an array"
-    if any(low.depths[low.buffer_names[plan.ports[1].id]] < BESIDE_HELD for plan in plans):
+    if any(low.room.depths[low.room.buffers[plan.ports[1].id]] < BESIDE_HELD for plan in plans):
         return "shared memory has no three slots for the stored operand"
     rest = [i for i in body.order if i not in products and steps[i].kind != "yield"]
     carried = {
@@ -77,7 +77,7 @@ def product_pieces(low: Lowering, region: Region, body: BodySchedule, steps: Seq
         return "both operands are made of the same values"
     if any(steps[i].kind == "sread" and i in behind for i in body.order):
         return "sums depend on what is read from shared memory"
-    made = [low.made[plan.ports[1].id] for plan in plans]
+    made = [low.reads.made[plan.ports[1].id] for plan in plans]
     shared = {d for d, plan in low.plans.items() if plan.waves > 1}
     alone = all(shared <= low.cut_along(x.layout.dims) for x in made)
     rows = list(dict.fromkeys(m for m, _ in pieces(plans[0])))
@@ -128,9 +128,9 @@ def _trip(frame: LoopFrame, cut: Pieces, env: Env, iteration: Any) -> None:
     """One trip, which leaves its products running."""
     low, steps = frame.low, frame.steps
     b = low.b
-    rings = [ring for ring in low.rings if ring.region is frame.region]
+    rings = [ring for ring in low.reads.rings if ring.region is frame.region]
     context = StageContext(env, iteration, None, 0)
-    outer, low.products = low.products, None
+    outer, low.matrix.running = low.matrix.running, None
 
     def emit(indices: Iterable[int]) -> None:
         for i in indices:
@@ -158,7 +158,7 @@ def _trip(frame: LoopFrame, cut: Pieces, env: Env, iteration: Any) -> None:
     else:
         b.barrier()
     late = {steps[i].buffer for i in cut.making if steps[i].kind == "sread"}
-    last = [ring for ring in rings if not late.isdisjoint(low.buffer_names[n.id] for n in ring.members)]
+    last = [ring for ring in rings if not late.isdisjoint(low.room.buffers[n.id] for n in ring.members)]
     for ring in rings:
         if ring not in last:
             release(low, ring, met=True)
@@ -191,7 +191,7 @@ def _trip(frame: LoopFrame, cut: Pieces, env: Env, iteration: Any) -> None:
             step.emit(context)
     for ring in rings:
         ring.advance(low)
-    low.products = outer
+    low.matrix.running = outer
 
 
 def _issues(low: Lowering, nodes: Sequence[Node], context: StageContext) -> list[Issue]:

@@ -44,10 +44,10 @@ def postponable(low: Lowering, region: Region, n: Node) -> bool:
     plan = low.inference.mmas[n.id]
     for x, shared, made in zip(plan.ports, plan.in_shared, plan.made):
         if made:
-            if low.depths[low.buffer_names[x.id]] < 2 and not low.made[x.id].early:
+            if low.room.depths[low.room.buffers[x.id]] < 2 and not low.reads.made[x.id].early:
                 return False
             continue  # its slot is written again a trip later than the barrier before which it is waited for
-        ring = low.ring_of.get(x.id)
+        ring = low.reads.ring_of.get(x.id)
         if shared and (ring is None or (ring.region is region and ring.slots < 2)):
             return False
     return plan.a_shared or _follows_product(low, region, plan.ports[0])
@@ -131,7 +131,7 @@ class Products:
         if step.kind == "yield":
             return
         low = self.low
-        if self.old and step.node is not None and step.node.id in low.started_early:
+        if self.old and step.node is not None and step.node.id in low.matrix.started_early:
             self.wait(len(self.new))  # its result takes the registers that they have read
         adds = low.keys(step.node.inputs[2]) if step.node is not None and len(step.node.inputs) > 2 else ()
         uses = [k for k in step.uses if k not in adds]
@@ -181,10 +181,7 @@ class Products:
                 release(low, ring, ring.before(low), self.again)
         done, self.new = self.new[: len(self.new) - pending], self.new[len(self.new) - pending :]
         busy = [r for n in self.region.nodes if n.id in self.left or n in self.new for r in self.rings(n)]
-        for n in done:
-            for ring in self.rings(n):
-                if ring not in busy and ring not in self.late and ring not in self.given_back:
-                    self.give_back(ring)
+        self.give_back(ring for n in done for ring in self.rings(n) if ring not in busy)
 
     def meet(self) -> None:
         """Before waves meet: what they may overwrite behind the barrier has been read."""
@@ -196,20 +193,21 @@ class Products:
         stay = [i for i, n in enumerate(self.new) if n not in self.postponed]
         if stay:
             self.wait(len(self.new) - 1 - max(stay))
-        for ring in mine:
-            if ring not in self.late and ring not in self.given_back:
-                self.give_back(ring)
+        self.give_back(mine)
 
-    def give_back(self, ring: Ring) -> None:
-        """A slot that nothing in this run of the region reads any more."""
-        self.given_back.append(ring)
-        release(self.low, ring, self.crossing.get(ring))
+    def give_back(self, rings: Iterable[Ring]) -> None:
+        """Slots that nothing in this run of the region reads any more, those that nobody has given back, together."""
+        met = False
+        for ring in rings:
+            if ring not in self.late and ring not in self.given_back:
+                self.given_back.append(ring)
+                met = release(self.low, ring, self.crossing.get(ring), met=met) or met
 
 
 def rings_read(low: Lowering, region: Region, n: Node) -> list[Ring]:
     """Rings of a loop that a product reads."""
     plan = low.inference.mmas[n.id]
-    found = [low.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
+    found = [low.reads.ring_of[x.id] for x, brought in zip(plan.ports, plan.brought) if brought]
     return [ring for i, ring in enumerate(found) if ring.region is region and ring not in found[:i]]
 
 
@@ -227,10 +225,10 @@ def emit_ring_loop(frame: LoopFrame, body: BodySchedule) -> list[Value]:
         return [inner[k] for k in frame.next_keys]
     cut = product_pieces(low, region, body, steps) if frame.own is None else ""
     if isinstance(cut, Pieces):
-        low.strategy.why.setdefault("operands", cut.why)
+        low.matrix.strategy.why.setdefault("operands", cut.why)
         return emit_pieces(frame, cut)
     if cut:
-        low.strategy.why.setdefault("operands", cut)
+        low.matrix.strategy.why.setdefault("operands", cut)
     stages = trip_stages(low, region, body, steps, trips, frame.after)
     in_turn = isinstance(stages, TripStages) and takes_turns(low, steps, stages)
     if frame.own is None or body.barriers or len(mine) < len(rings):
@@ -243,8 +241,8 @@ def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: 
     operands made ahead, or one by one."""
     low, region, steps = frame.low, frame.region, frame.steps
     if isinstance(stages, TripStages):
-        low.strategy.why.setdefault("products", stages.why)
-        low.strategy.overlapped = True
+        low.matrix.strategy.why.setdefault("products", stages.why)
+        low.matrix.strategy.overlapped = True
         done = _done_behind_first(frame, stages)
 
         def give_back() -> None:
@@ -253,17 +251,17 @@ def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: 
 
         results = frame.unless_empty(lambda: _staged_trips(frame, stages, done), give_back)
         if done:
-            low.products.given_back += done
+            low.matrix.running.given_back += done
         return results
     if stages:
-        low.strategy.why.setdefault("products", stages)
+        low.matrix.strategy.why.setdefault("products", stages)
     ahead_of = operands_ahead(low, region, body, steps, frame.after) if not stages else ""
     if isinstance(ahead_of, OperandsAhead):
-        low.strategy.why.setdefault("operands", ahead_of.why)
-        low.strategy.ahead = True
+        low.matrix.strategy.why.setdefault("operands", ahead_of.why)
+        low.matrix.strategy.ahead = True
         return emit_ahead(frame, ahead_of)
     if ahead_of:
-        low.strategy.why.setdefault("operands", ahead_of)
+        low.matrix.strategy.why.setdefault("operands", ahead_of)
     return _whole_trips(frame, body, rings)
 
 
@@ -274,7 +272,7 @@ def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) ->
     mine = [ring for ring in rings if ring.region is region]
     postponed = [] if crowded(low, region) else [n for n in asynchronous(low, region) if postponable(low, region, n)]
     ahead = 0
-    if not low.strategy.specialize:
+    if not low.matrix.strategy.specialize:
         ahead = min((ring.slots for ring in mine), default=1) - 1
         for j in range(ahead):
             refill(low, mine, j, trips, frame.env)
@@ -301,18 +299,19 @@ def _brought_before(low: Lowering, region: Region) -> list[Ring]:
     inside = [n for n in region_nodes(region) if n.op == "iterate"]
     regions = [region, *(n.attrs["body"] for n in inside)]
     products = [n for r in regions for n in asynchronous(low, r)]
-    read = {id(low.ring_of[x.id]) for n in products for x in low.inference.mmas[n.id].ports if x.id in low.ring_of}
-    return [ring for ring in low.rings if id(ring) in read and all(ring.region is not r for r in regions)]
+    ports = [x.id for n in products for x in low.inference.mmas[n.id].ports]
+    read = {id(low.reads.ring_of[x]) for x in ports if x in low.reads.ring_of}
+    return [ring for ring in low.reads.rings if id(ring) in read and all(ring.region is not r for r in regions)]
 
 
 def _done_in_loops(low: Lowering, region: Region) -> list[Ring]:
     """Rings of a region that is no loop whose slot the next tile waits for and whose tiles only loops in it read: they
     give it back as soon as the last of them has been left, before results are stored."""
-    if region.dim is not None or low.notes.order is None or not low.strategy.specialize:
+    if region.dim is not None or low.notes.order is None or not low.matrix.strategy.specialize:
         return []
     inside = {x.id for n in region.nodes if n.op == "iterate" for x in region_nodes(n.attrs["body"])}
     users = low.users()
-    waited = [ring for ring in low.rings if ring.region is region and ring.slots == 1]
+    waited = [ring for ring in low.reads.rings if ring.region is region and ring.slots == 1]
     return [ring for ring in waited if all(u.id in inside for n in ring.members for u in users.get(n.id, ()))]
 
 
@@ -320,12 +319,12 @@ def _done_behind_first(frame: LoopFrame, stages: TripStages) -> list[Ring]:
     """Of these the ones that only products of a loop's first stage read: the second stage of the last iteration need
     not have run."""
     low = frame.low
-    if low.products is None:
+    if low.matrix.running is None:
         return []
-    around = low.products.region
+    around = low.matrix.running.region
     first = {frame.steps[i].node.id for i in stages.first if frame.steps[i].node is not None}
     users = low.users()
-    rings = [ring for ring in _done_in_loops(low, around) if ring not in low.products.given_back]
+    rings = [ring for ring in _done_in_loops(low, around) if ring not in low.matrix.running.given_back]
     return [ring for ring in rings if all(u.id in first for n in ring.members for u in users.get(n.id, ()))]
 
 
@@ -365,7 +364,7 @@ def _staged_trips(frame: LoopFrame, stages: TripStages, done: Sequence[Ring]) ->
     last = frame.last
     run.turns = takes_turns(low, steps, stages)
     if run.turns:
-        low.strategy.turns = True
+        low.matrix.strategy.turns = True
         _in_wave(low, 1, b.turn_give)
     with frame.loop(last, inits, rings, ", the second stage beside the first of the next iteration") as loop:
         own = loop.carried[: len(inits)]
@@ -398,7 +397,7 @@ class _StagedTrip:
         self.rings: list[list[Ring]] = []
         """Rings of each stage. One that both read goes on with the first and is given back by the second, a slot
         behind."""
-        own = [ring for ring in low.rings if ring.region is region]
+        own = [ring for ring in low.reads.rings if ring.region is region]
         self.crossing = [ring for ring in own if in_both(low, ring, steps, stages.second)]
         for mine in ((*stages.first, *stages.rest), stages.second):
             nodes = [steps[i].node for i in mine if steps[i].node is not None]
@@ -412,9 +411,9 @@ class _StagedTrip:
         present = [x is not None for x in (one, two)]
         nodes = [n for mine, here in zip(self.products, present) if here for n in mine]
         rings = [ring for mine, here in zip(self.rings, present) if here for ring in mine]
-        outer = low.products
+        outer = low.matrix.running
         behind = {ring: ring.before(low) if two is not None else ring.slot for ring in self.crossing}
-        low.products = products = Products(
+        low.matrix.running = products = Products(
             low, self.region, (), None, nodes, stages.operands, behind, self.products[0]
         )
 
@@ -448,7 +447,7 @@ class _StagedTrip:
             ring.slot = slot
         emit(stages.rest, one, first)
         products.end([*rings, *(behind if two is not None else ())])
-        low.products = outer
+        low.matrix.running = outer
         for ring in [*rings, *(self.crossing if one is not None else ())]:
             ring.advance(low)
 
@@ -460,7 +459,7 @@ theirs: one computes while the other's products run. FlashAttention-3 does so up
 
 def takes_turns(low: Lowering, steps: Sequence[Step], stages: TripStages) -> bool:
     """Whether the two computing warpgroups of a workgroup, which run the same trips, start their products in turn."""
-    if low.partition.waves != 2 or low.strategy.teams > 1:
+    if low.partition.waves != 2 or low.matrix.strategy.teams > 1:
         return False
     products = sum(c for s in steps if s.node is not None for unit, c in s.resources if unit == "mfma")
     between = sum(c for i in stages.rest for unit, c in steps[i].resources if unit == "issue")
@@ -490,8 +489,8 @@ def _restored(low: Lowering, words: Sequence[Value], like: Any) -> Any:
 
 def emit_once(low: Lowering, region: Region, body: BodySchedule, steps: Sequence[Step], env: Env) -> None:
     """A region that is no loop."""
-    mine = [ring for ring in low.rings if ring.region is region]
-    turn, low.give_turn = low.give_turn, None
+    mine = [ring for ring in low.reads.rings if ring.region is region]
+    turn, low.matrix.give_turn = low.matrix.give_turn, None
     reading = [p for p, i in enumerate(body.order) if steps[i].loop or steps[i].node is not None]
     frame = LoopFrame(low, region, steps, env, 1, (), (), "")
     _trip(frame, body, env, 0, mine, after=(max(reading, default=-1), turn))
@@ -538,11 +537,11 @@ def _trip(
     warpgroup. `after`: something to emit behind a position of the order."""
     low, steps, trips = frame.low, frame.steps, frame.trips
     b = low.b
-    alone = not low.strategy.specialize
+    alone = not low.matrix.strategy.specialize
     if alone and not ahead and mine:
         refill(low, mine, iteration, trips, env)
-    outer = low.products
-    low.products = products = Products(low, frame.region, postponed, again)
+    outer = low.matrix.running
+    low.matrix.running = products = Products(low, frame.region, postponed, again)
     context = StageContext(env, iteration, None, 0)
     late = bool(asynchronous(low, frame.region)) and crowded(low, frame.region)
     done = _done_in_loops(low, frame.region)
@@ -563,11 +562,9 @@ def _trip(
         if p == after[0] and after[1] is not None:
             after[1]()
         if p == last:
-            for ring in done:
-                if ring not in products.given_back:
-                    products.give_back(ring)
+            products.give_back(done)
     products.end(mine)
-    low.products = outer
+    low.matrix.running = outer
     for ring in mine:
         ring.advance(low)
     if ahead:

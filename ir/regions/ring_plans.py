@@ -1,7 +1,7 @@
 """The rings of a kernel: which reads share one, how many slots each has, where they lie, and their tensor maps.
 
-In: a `Lowering` and its `Strategy`. Out: `low.rings` with `low.ring_of`, the buffers of results that leave through
-shared memory (`low.outlets`), and tensor maps among the kernel's parameters.
+In: a `Lowering` and its `Strategy`. Out: `low.reads.rings` with `low.reads.ring_of`, the buffers of results that leave
+through shared memory (`low.writes.outlets`), and tensor maps among the kernel's parameters.
 The idea: reads that the same products use are brought together. All of shared memory is slots: first as many as copies
 run ahead, then what a tile has once gets a second one where rings are deep enough.
 """
@@ -45,7 +45,7 @@ MAP_BYTES = 128
 
 def ring_buffers(low: Lowering) -> set[str]:
     """Names of the shared buffers that have synchronisation of their own."""
-    return {low.buffer_names[n.id] for ring in low.rings for n in ring.members} | {BUFFER}
+    return {low.room.buffers[n.id] for ring in low.reads.rings for n in ring.members} | {BUFFER}
 
 
 def plan_rings(low: Lowering, strategy: Strategy) -> None:
@@ -75,22 +75,22 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
                 outlets.append(reduced)
             else:
                 refused.append(reduced)
-    top = low.shared_top
+    top = low.room.top
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     stages = _reserve_buffers(low, rings, outlets, wanted)
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
     if outlets and short:
-        low.shared_top, outlets = top, []
+        low.room.top, outlets = top, []
         refused = ["their buffers would leave rings of tiles a single slot"]
         del low.kernel.shared_names[BUFFER]
         stages = _depth(low, rings, wanted)
-    low.outlets = {o.node.id: o for o in outlets}
+    low.writes.outlets = {o.node.id: o for o in outlets}
     used = _two_tiles(low, rings, stages)
     if _third_slots(low, rings, stages):
         used = _set_depth(low, rings, stages)
     for ring in rings:
         for n in ring.members:
-            low.staged[n.id] = _planned(low, n, ring.slots)
+            low.reads.staged[n.id] = _planned(low, n, ring.slots)
     strategy.stages = max((r.slots for r in rings), default=1)
     fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
@@ -98,15 +98,15 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     if refused:
         strategy.why["results"] = "; ".join(dict.fromkeys(refused))
     reserve(low, rings)
-    if low.shared_top > low.target.shared_bytes:
+    if low.room.top > low.target.shared_bytes:
         asked = f"Schedule(stages={stages}): " if fixed else ""
         raise ConstraintError(
-            f"{asked}rings of {stages} slots take {low.shared_top} bytes of shared memory, but a workgroup of "
+            f"{asked}rings of {stages} slots take {low.room.top} bytes of shared memory, but a workgroup of "
             f"{low.target.name} has {low.target.shared_bytes}",
             low.graph.loc,
             "fewer stages or smaller tiles",
         )
-    low.rings = rings
+    low.reads.rings = rings
     add_maps(low, rings, outlets)
 
 
@@ -115,17 +115,17 @@ def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet]
     a buffer of its own if that leaves ENOUGH_SLOTS: products of the next tile then wait for one barrier, not for copies
     that read one panel after the other. Not for FEW_TRIPS, nor for what takes many registers: with nothing between
     panels, ptxas computes more of them at once, and spills."""
-    top = low.shared_top
+    top = low.room.top
     panels = sum(panel_count(low, outlet) for outlet in outlets)
     loops = [n for n in low.graph.region.nodes if n.op == "iterate"]
     light = len(rings) == len(loops) == 1 and not registers_wanted_behind(low, loops[0])
     trips = low.plans[str(loops[0].attrs["body"].dim)].trips if light else None
-    if light and (trips is None or trips >= FEW_TRIPS) and low.strategy.order is not None and panels > BUFFERS:
+    if light and (trips is None or trips >= FEW_TRIPS) and low.matrix.strategy.order is not None and panels > BUFFERS:
         reserve_outlets(low, outlets, panels)
         stages = _depth(low, rings, wanted)
         if stages >= min(ENOUGH_SLOTS, wanted) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
             return stages
-        low.shared_top = top
+        low.room.top = top
     reserve_outlets(low, outlets)
     return _depth(low, rings, wanted)
 
@@ -135,15 +135,15 @@ def _third_slots(low: Lowering, rings: Sequence[Ring], stages: int) -> bool:
     next block, dK of this one) a third one. They are given back a trip later than others: with two slots the next copy
     begins when what it brings is wanted. Results have half of their buffers where that makes the room."""
     late = [ring for ring in rings if ring.slots == 2 and ring.region.dim is not None and _in_both(low, ring)]
-    if stages != 2 or low.choices.stages is not None or not low.strategy.specialize or not late:
+    if stages != 2 or low.choices.stages is not None or not low.matrix.strategy.specialize or not late:
         return False
-    outlets = list(low.outlets.values())
+    outlets = list(low.writes.outlets.values())
     given = outlets[0].buffers if outlets else 0
     for more, buffers in ((1, given), (1, given // 2), (0, given)):
         for ring in late:
             ring.more = more
         if buffers and buffers != outlets[0].buffers:
-            low.shared_top = outlets[0].offset
+            low.room.top = outlets[0].offset
             reserve_outlets(low, outlets, buffers)
         if (buffers or not given) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
             return more == 1
@@ -170,7 +170,7 @@ def _two_tiles(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
     the next of several tiles, and loops keep all of theirs or AHEAD_SLOTS: what a tile has once then comes while the
     tile before is computed. The bytes of shared memory that takes, all told."""
     outside = [ring for ring in rings if ring.region.dim is None]
-    if low.strategy.specialize and low.strategy.order is not None and len(outside) < len(rings):
+    if low.matrix.strategy.specialize and low.matrix.strategy.order is not None and len(outside) < len(rings):
         for ring in outside:
             ring.tiles = 2
         least = stages if low.choices.stages is not None else min(stages, AHEAD_SLOTS)
@@ -188,7 +188,7 @@ def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
     copying warpgroup goes on to the next of several tiles."""
     if ring.region.dim is None:
         return ring.tiles
-    if low.strategy.specialize and low.strategy.order is not None:
+    if low.matrix.strategy.specialize and low.matrix.strategy.order is not None:
         return unknown
     return low.plans[str(ring.region.dim)].trips or unknown
 
@@ -197,7 +197,7 @@ def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
     """Give rings that many slots, no more than they have uses; the bytes of shared memory that takes, all told."""
     for ring in rings:
         ring.slots = max(1, min(stages + ring.more, _trips(low, ring, stages + ring.more)))
-    return low.shared_top + sum(_bytes(low, ring) for ring in rings)
+    return low.room.top + sum(_bytes(low, ring) for ring in rings)
 
 
 def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
@@ -231,11 +231,12 @@ def _divides(staged: Staged, parts: int) -> bool:
 
 
 def _planned(low: Lowering, n: Node, slots: int) -> Any:
-    left = low.target.shared_bytes - low.shared_top
-    if n.id in low.fetched:
+    left = low.target.shared_bytes - low.room.top
+    if n.id in low.reads.fetched:
         return plan_fetched(n, *low.fetched_view(n), low.target, slots, left)
     info = low.view_info(n)
-    return plan_matrix(n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, slots, left, False)
+    use = low.reads.matrix_uses[n.id]
+    return plan_matrix(n, info, low.layout(n), use, low.partition, low.target, slots, left, False)
 
 
 def _bytes(low: Lowering, ring: Ring) -> int:
@@ -262,10 +263,10 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
         if n.op == "iterate":
             body = n.attrs["body"]
             for x in invariant_reads(low, body):
-                if x.id in low.matrix_uses or x.id in low.fetched:
+                if x.id in low.reads.matrix_uses or x.id in low.reads.fetched:
                     join(x, region)
             _gather(low, body, rings)
-        elif (n.id in low.matrix_uses or n.id in low.fetched) and n not in outside:
+        elif (n.id in low.reads.matrix_uses or n.id in low.reads.fetched) and n not in outside:
             join(n, region)
 
 
@@ -296,7 +297,7 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
         for n in ring.members:
             parts = ring.cluster.along(ring.axes(n))
             ended = next((end.axis for end in tile_ends(low, n)), None)
-            ring.maps[n.id] = take(map_of(low.staged[n.id], parts, ended))
+            ring.maps[n.id] = take(map_of(low.reads.staged[n.id], parts, ended))
     for outlet in outlets:
         outlet.param = take(outlet.boxes)
     offset = 0

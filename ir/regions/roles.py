@@ -32,7 +32,7 @@ from wavedsl.ir.staging.strategy import Strategy
 def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     """Emit the kernel: barriers, then the roles. `compute` emits what is not copying."""
     b, waves = low.b, low.partition.waves * strategy.teams
-    rings = low.rings
+    rings = low.reads.rings
     initialise(low, rings)
     ask_for_first_fills(low, waves if strategy.specialize else 0)
     begin(low)
@@ -50,10 +50,10 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             release(low)
             b.one_thread = False
             one.yield_()
-        for _ in low.parts_places:
+        for _ in low.room.parts:
             b.cluster_barrier()
             low.note("meet the cluster, which adds its sums")
-        if low.parts_places:
+        if low.room.parts:
             b.cluster_barrier(half="arrive")
         role.yield_()
     low.role = "computing warpgroups"
@@ -73,7 +73,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     if low.kernel.cluster > 1:
         # Shared memory that others still read, write to or arrive in must live until they are done. Those who add sums
         # have said so when they had read all parts.
-        b.cluster_barrier(half="wait" if low.parts_places else None)
+        b.cluster_barrier(half="wait" if low.room.parts else None)
 
 
 def begin(low: Lowering) -> None:
@@ -104,8 +104,8 @@ def each_tile(
     past the slots that the others use. `copying`: what is emitted fills rings and shares no other buffer."""
     b, order = low.b, low.notes.order
     if order is None:
-        if not low.strategy.specialize and low.choices.dependent:
-            low.behind_loads = partial(release, low)
+        if not low.matrix.strategy.specialize and low.choices.dependent:
+            low.matrix.behind_loads = partial(release, low)
         body()
         return
     moving = [*rings, *low.fillers(rings)]
@@ -121,10 +121,10 @@ def each_tile(
         turns.go_to(loop.iv)
         if teams > 1:
             take_turns(low, loop.iv, turns.first, b.add(loop.iv, turns.step), turns.numbers)
-        if not low.strategy.specialize and low.choices.dependent:
-            low.behind_loads = partial(release_behind, low, b.add(loop.iv, turns.step), turns.numbers)
+        if not low.matrix.strategy.specialize and low.choices.dependent:
+            low.matrix.behind_loads = partial(release_behind, low, b.add(loop.iv, turns.step), turns.numbers)
         body()
-        low.give_turn = None
+        low.matrix.give_turn = None
         others = (name for name in low.kernel.shared_names if not name.startswith("barriers"))
         if not copying and any(name not in ring_buffers(low) for name in others):
             b.barrier()  # the next tile writes to buffers that others may still read
@@ -148,7 +148,7 @@ def take_turns(low: Lowering, tile: Value, earliest: Any, following: Value, numb
             branch.yield_()
         low.note("give the turn to the other")
 
-    low.give_turn = give
+    low.matrix.give_turn = give
 
 
 def uses(low: Lowering, ring: Ring) -> Any:

@@ -37,7 +37,7 @@ from wavedsl.ir.staging.gathered_rows import RowCopy
 
 def copy_steps(low: Lowering, n: Node) -> list[Step]:
     """The steps that copy the tile of a staged read."""
-    copy = _RowsCopy(low, n) if n.id in low.row_tiles else _TileCopy(low, n)
+    copy = _RowsCopy(low, n) if n.id in low.reads.rows else _TileCopy(low, n)
     s = copy.s
     if s.direct is not None:
         return [copy.copy_by_lane(i) for i in range(s.count)]
@@ -64,8 +64,8 @@ class _TileCopy:
     """The copy of one read's tile: a method per kind of step, for the `i`-th of a thread's vectors."""
 
     def __init__(self, low: Lowering, n: Node):
-        self.low, self.n, self.b, self.s = low, n, low.b, low.staged[n.id]
-        self.buffer = low.buffer_names[n.id]
+        self.low, self.n, self.b, self.s = low, n, low.b, low.reads.staged[n.id]
+        self.buffer = low.room.buffers[n.id]
         self.elsize, self.size = self.s.info.elsize, self.s.vector * self.s.info.elsize
         self.cache_hint = n.attrs.get("cache")
         self.find_tile()
@@ -227,7 +227,7 @@ class _RowsCopy(_TileCopy):
 
     def find_tile(self) -> None:
         self.array, self.extents, self.strides = self.low.array(self.n.attrs["memory"])
-        self.rows = RowCopy(self.low, self.low.row_tiles[self.n.id], self.s)
+        self.rows = RowCopy(self.low, self.low.reads.rows[self.n.id], self.s)
 
     def local_row(self, i: int) -> Any:
         """The place in the tile of the row that a vector is of."""
@@ -243,7 +243,7 @@ class _RowsCopy(_TileCopy):
                 for turn in turns:
                     self.rows.settle(turn, self.local_row(turn), env)
 
-            self.low.settled.append(settle)
+            self.low.reads.settled.append(settle)
         steps = [self.rows.steps(turn, partial(self.local_row, turn)) for turn in turns]
         return [s for level in zip(*steps) for s in level]
 

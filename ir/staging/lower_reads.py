@@ -29,23 +29,23 @@ def _nothing(context: Context) -> None:
 
 def staged_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of a read through shared memory; `once`: those that use it are in a loop that comes later."""
-    s = low.staged[n.id]
+    s = low.reads.staged[n.id]
     if s.copied_by is not None:
         return fragment_steps(low, n)
     steps = copy_steps(low, n)
-    if s.loads is not None and not (once and n.id in low.kept):
+    if s.loads is not None and not (once and n.id in low.reads.kept):
         return steps + fragment_steps(low, n)
     if once:
         # The readers come later: a step in their place, before which the copies have arrived.
-        steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, low.buffer_names[n.id], n.loc))
+        steps.append(Step(f"await {s.name}", "sread", (), 1, (), (), _nothing, low.room.buffers[n.id], n.loc))
     return steps
 
 
 def fragment_steps(low: Lowering, n: Node) -> list[Step]:
     """The loads of a read's elements from its tile in shared memory, and what joins them to registers."""
-    b, s = low.b, low.staged[n.id]
+    b, s = low.b, low.reads.staged[n.id]
     assert s.loads is not None
-    buffer, ring = low.buffer_names[n.id], low.ring_of.get(n.id)
+    buffer, ring = low.room.buffers[n.id], low.reads.ring_of.get(n.id)
     unit = low.units(n)
     plans = low.plans if unit is None else unit.plans
     _, digit_dims = wave_digits(s.layout, plans)

@@ -93,16 +93,16 @@ def plan_made(low: Lowering) -> None:
         early = x in made_before(low, region, invariant_reads(low, region)) if region.dim is not None else False
         found = _plan(low, x, uses, 1 if trips == 1 or early else most)
         found.early = early
-        low.shared_top = -(-low.shared_top // ALIGN) * ALIGN
-        found.offset = low.shared_top
+        low.room.top = -(-low.room.top // ALIGN) * ALIGN
+        found.offset = low.room.top
         slots = found.place.slots
-        low.shared_top += found.place.bytes * slots
-        low.made[x.id] = found
-        low.buffer_names[x.id] = found.name
-        low.depths[found.name] = slots
+        low.room.top += found.place.bytes * slots
+        low.reads.made[x.id] = found
+        low.room.buffers[x.id] = found.name
+        low.room.depths[found.name] = slots
         low.kernel.shared_names[found.name] = (found.offset, found.place.bytes * slots)
         low.notes.places[found.name] = str(found.place)
-    low.b.matrix_reads_shared |= bool(low.made)
+    low.b.matrix_reads_shared |= bool(low.reads.made)
 
 
 def made_before(low: Lowering, region: Region, reads: Sequence[Node]) -> list[Node]:
@@ -149,7 +149,7 @@ def _plan(low: Lowering, x: Node, uses: Sequence[tuple[MmaPlan, bool]], slots: i
                 best = key, MadeTile(x, tile, layout, cost.plan, addresses, cost.plan.groups(layout), ks, form=form)
     if best is None:
         raise ConstraintError("a computed operand of a warpgroup's product finds no place in shared memory", x.loc)
-    if low.shared_top + best[1].place.bytes * slots > low.target.shared_bytes:
+    if low.room.top + best[1].place.bytes * slots > low.target.shared_bytes:
         problem = "a computed operand of a warpgroup's product exceeds shared memory"
         raise ConstraintError(problem, x.loc, "smaller tiles")
     return best[1]
@@ -169,7 +169,7 @@ def _matrix_stores(low: Lowering, x: Node, tile: MatrixTile, layout: Layout) -> 
 
 def store_step(low: Lowering, n: Node) -> Step:
     """The stores of a computed operand, in the trip that computes it."""
-    b, made = low.b, low.made[n.id]
+    b, made = low.b, low.reads.made[n.id]
     _, digit_dims = wave_digits(made.layout, low.plans)
 
     def emit(context: Context) -> None:
@@ -214,7 +214,7 @@ def store_step(low: Lowering, n: Node) -> Step:
 
 def _made_alone(low: Lowering, n: Node) -> bool:
     """Whether nothing that an operand is made of is in another one that waves store."""
-    others = [made.node for made in low.made.values() if made.node is not n]
+    others = [made.node for made in low.reads.made.values() if made.node is not n]
     return _made_of(n).isdisjoint(x for other in others for x in _made_of(other))
 
 

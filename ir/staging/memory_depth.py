@@ -48,7 +48,7 @@ def memory_depth(low: Lowering, region: Region, reads: Sequence[Node], usual: in
 
     def ahead(stages: int) -> int:
         """Bytes per unit on their way; 0 where the tiles do not fit."""
-        return min(share, per_unit(low, low.shared_top + stages * trip)) * (stages - 1) * trip
+        return min(share, per_unit(low, low.room.top + stages * trip)) * (stages - 1) * trip
 
     choice = range(usual, max(usual, min(MOST_STAGES, trips)) + 1)
     return next((s for s in choice if ahead(s) >= target.bytes_in_flight), max(choice, key=lambda s: (ahead(s), -s)))
@@ -63,7 +63,7 @@ def per_unit(low: Lowering, shared: int) -> int:
 def beside(low: Lowering) -> int:
     """Workgroups that a unit works on at a time, whatever their registers; 1 where run-time extents decide."""
     groups = grid(low)
-    return 1 if groups is None else max(1, min(ceil(groups / low.target.units), per_unit(low, low.shared_top)))
+    return 1 if groups is None else max(1, min(ceil(groups / low.target.units), per_unit(low, low.room.top)))
 
 
 def tile_bytes(low: Lowering, n: Node) -> int:

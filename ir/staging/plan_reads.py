@@ -34,14 +34,14 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     """Decide which reads among `nodes` of a region go through shared memory, their ring depth and their place. `once`:
     they are carried out before the region's loop."""
     loop = region.dim is not None and not once
-    reads = [n for n in nodes if n.op == "read" and n.id not in low.ring_of and wants_shared(low, n, once)]
+    reads = [n for n in nodes if n.op == "read" and n.id not in low.reads.ring_of and wants_shared(low, n, once)]
     if not reads:
         return
     for n in reads:
         if not is_tile(low.graph, n):
-            low.row_tiles[n.id] = gathered_rows(low, n)
-    rows = any(n.id in low.row_tiles for n in reads)
-    budget = low.target.shared_bytes - low.shared_top
+            low.reads.rows[n.id] = gathered_rows(low, n)
+    rows = any(n.id in low.reads.rows for n in reads)
+    budget = low.target.shared_bytes - low.room.top
     trips = low.plans[str(region.dim)].trips if loop else 1
     asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
     depth = low.choices.stages or (4 if asynchronous else 2)
@@ -56,7 +56,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if low.partition.waves < low.target.simds and (rows or (not asynchronous and _fills_simds(low))):
         # Small workgroups leave no SIMD idle where lanes fetch rows themselves, nor half of them for another stage.
         beside = low.target.simds // low.partition.waves
-        each, most = (low.target.shared_bytes // n - low.shared_top for n in (beside, beside // 2 + 1))
+        each, most = (low.target.shared_bytes // n - low.room.top for n in (beside, beside // 2 + 1))
         first = [min(rooms[0], each), each] if rows else [rooms[0]]
         attempts = [(d, b) for b in first for d in range(depth, 0, -1)]
         attempts += [(depth, most)] * (not rows) + [(d, b) for b in (each, budget) for d in range(depth, 0, -1)]
@@ -64,11 +64,11 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if low.choices.stages:
         attempts = [(depth, budget)]
     plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
-    while problem is not None and (gathered := [n for n in reads if n.id in low.row_tiles]):
+    while problem is not None and (gathered := [n for n in reads if n.id in low.reads.rows]):
         # A gather does without: lanes fetch what they need themselves.
         largest = max(gathered, key=lambda n: tile_bytes(low, n))
         reads.remove(largest)
-        del low.row_tiles[largest.id]
+        del low.reads.rows[largest.id]
         if not reads:
             return
         plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
@@ -88,24 +88,24 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             if problem is None and _fit(low, found, deeper, budget):
                 plans, depth = found, deeper
                 break
-    low.placing |= only_for_rows(low, low.row_tiles)
+    low.placing |= only_for_rows(low, low.reads.rows)
     copies = [s for s in plans if s.copied_by is None]
-    if any(s.direct is not None for s in plans) and not low.shared_top:
-        low.shared_top = low_gap(low, copies, depth)
-    offsets, low.shared_top = stacked(low.shared_top, copies, depth)
+    if any(s.direct is not None for s in plans) and not low.room.top:
+        low.room.top = low_gap(low, copies, depth)
+    offsets, low.room.top = stacked(low.room.top, copies, depth)
     for s, offset in zip(copies, offsets):
         s.offset = offset
-        low.staged[s.node.id] = s
-        unique = f"{s.name}" if s.name not in low.depths else f"{s.name}.{s.node.id}"
-        low.buffer_names[s.node.id] = unique
-        low.depths[unique] = depth
+        low.reads.staged[s.node.id] = s
+        unique = f"{s.name}" if s.name not in low.room.depths else f"{s.name}.{s.node.id}"
+        low.room.buffers[s.node.id] = unique
+        low.room.depths[unique] = depth
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
         low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
     for s in plans:
         if s.copied_by is not None:
-            s.offset = low.staged[s.copied_by.id].offset
-            low.staged[s.node.id] = s
-            low.buffer_names[s.node.id] = low.buffer_names[s.copied_by.id]
+            s.offset = low.reads.staged[s.copied_by.id].offset
+            low.reads.staged[s.node.id] = s
+            low.room.buffers[s.node.id] = low.room.buffers[s.copied_by.id]
 
 
 def _fills_simds(low: Lowering) -> bool:
@@ -132,7 +132,7 @@ def _first_that_fits(
 def _straight(low: Lowering, reads: Sequence[Node]) -> Node | None:
     """Of reads that do not fit shared memory the one with the largest tile that can do without: waves fetch its
     elements themselves, each all that it needs. Outside of loops alone: a loop's tiles can be cut (`retile`)."""
-    free = [n for n in reads if not (n.id in low.matrix_uses or n.id in low.kept or _asked(low, n))]
+    free = [n for n in reads if not (n.id in low.reads.matrix_uses or n.id in low.reads.kept or _asked(low, n))]
     return max(free, key=lambda n: tile_bytes(low, n), default=None)
 
 
@@ -155,7 +155,7 @@ def _planned(
 
     def asked(n: Node) -> bool | None:
         """What is asked of a read's copies: those of tiles that nobody wants in shared memory may be either."""
-        if n.id in low.row_tiles and low.target.copy_linear:
+        if n.id in low.reads.rows and low.target.copy_linear:
             return False
         return None if direct and not _asked(low, n) and _scales(low, n) else direct
 
@@ -171,7 +171,7 @@ def _planned(
         if any(s.node is n for s in plans):
             continue
         info = low.view_info(n)
-        uses = low.matrix_uses.get(n.id)
+        uses = low.reads.matrix_uses.get(n.id)
         unit = low.units(n)
         try:
             if uses is not None:
@@ -204,7 +204,8 @@ def _rounded(s: Staged, depth: int) -> int:
 
 def _same(low: Lowering, region: Region, reads: Sequence[Node]) -> list[list[Node]]:
     """Reads of a loop that have the same elements. Not what matrix instructions read themselves, nor units."""
-    own = [n for n in reads if n.id not in low.matrix_uses and n.id not in low.row_tiles and low.units(n) is None]
+    apart = {*low.reads.matrix_uses, *low.reads.rows}
+    own = [n for n in reads if n.id not in apart and low.units(n) is None]
     return same_reads(region, own)
 
 
@@ -237,7 +238,7 @@ def _fit(low: Lowering, plans: Sequence[Staged], depth: int, room: int) -> bool:
     """Whether all tiles together fit."""
     left = room - sum(_rounded(s, depth) for s in plans)
     own = [s for s in plans if s.copied_by is None]
-    return left >= 0 and stacked(low.shared_top, own, depth)[1] <= low.shared_top + room
+    return left >= 0 and stacked(low.room.top, own, depth)[1] <= low.room.top + room
 
 
 def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], int]:
@@ -330,7 +331,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     them, where registers keep a second wave away, and for products alone where the launch has no second workgroup for a
     unit. (What else a loop computes takes registers of a second wave's.)"""
     target, waves = low.target, low.partition.waves
-    budget = target.shared_bytes - low.shared_top
+    budget = target.shared_bytes - low.room.top
     launched = grid(low)
     if launched is not None and launched <= target.units and only_products(region, low.inference):
         return budget
@@ -338,7 +339,7 @@ def shared_room(low: Lowering, region: Region) -> int:
     if (target.copy_async and not target.copy_linear) or held > SECOND_WAVE:
         return budget
     groups = -(-2 * target.simds // waves)
-    room = target.shared_bytes // groups - low.shared_top
+    room = target.shared_bytes // groups - low.room.top
     two = target.occupancy(1, target.shared_bytes // groups, waves * target.wave_size) > 1
     return room if two and room > 0 else budget
 
@@ -368,9 +369,9 @@ def only_in_loops(low: Lowering, n: Node) -> bool:
 def wants_shared(low: Lowering, n: Node, once: bool = False) -> bool:
     """A read goes through shared memory when the user says so, or when it feeds a matrix instruction of several waves;
     one that is carried out once for a loop only if waves need the same elements."""
-    if n.id in low.matrix_uses or n.id in low.kept:
+    if n.id in low.reads.matrix_uses or n.id in low.reads.kept:
         return True
-    if n.id in low.spared:
+    if n.id in low.reads.spared:
         return False
     argument = low.graph.argument(n.attrs["memory"])
     space = argument.address_space
@@ -423,7 +424,7 @@ def _wants_rows(low: Lowering, n: Node, space: Any) -> GatheredRows | None:
         return None
     if low.arrays[n.attrs["memory"]].dtype.packed:
         return None
-    bulk = low.strategy is not None and low.strategy.bulk
+    bulk = low.matrix.strategy is not None and low.matrix.strategy.bulk
     if bulk or any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
         return None
     rows = gathered_rows(low, n)

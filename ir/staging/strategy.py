@@ -107,7 +107,7 @@ def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
     condition under which nothing is copied is none of its business."""
     if n.op in ("when", "repeat") and any(
-        x.id in low.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
+        x.id in low.reads.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
     ):
         return f"what the kernel does depends on a value it computes ({CONDITIONS[n.op]})"
     if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
@@ -156,7 +156,7 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
 def fetchable(low: Lowering, n: Node) -> bool:
     """Whether a read's tile should come by bulk copies although lanes take its elements from shared memory: it feeds a
     product through elementwise steps, in a loop."""
-    if n.op != "read" or n.id in low.matrix_uses or not is_tile(low.graph, n):
+    if n.op != "read" or n.id in low.reads.matrix_uses or not is_tile(low.graph, n):
         return False
     if n.dtype.bits < 8 and not (n.dtype.packed and n.dtype.bits == 4):
         return False
@@ -179,11 +179,11 @@ def fetch_problem(low: Lowering, n: Node, budget: int) -> str:
 def choose(low: Lowering) -> Strategy:
     """The strategy of a kernel with asynchronous products; without any, everything is left as it is."""
     found = Strategy()
-    reads = [n for n in low.graph.all_nodes() if n.id in low.matrix_uses]
+    reads = [n for n in low.graph.all_nodes() if n.id in low.reads.matrix_uses]
     if not any(plan.atom.asynchronous for plan in low.inference.mmas.values()):
         refuse(low, no_warpgroup(low.target))
         return found
-    budget = low.target.shared_bytes - low.shared_top
+    budget = low.target.shared_bytes - low.room.top
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low, s))]
@@ -194,7 +194,7 @@ def choose(low: Lowering) -> Strategy:
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
-    low.fetched = frozenset(fetched) if found.bulk else frozenset()
+    low.reads.fetched = frozenset(fetched) if found.bulk else frozenset()
     found.why["copies"] = problems[0] if problems else "every stride and address is a multiple of 16 bytes"
     if not found.bulk:
         refuse(low, problems[0])
@@ -291,7 +291,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     one warpgroup's, in workgroups that take several, where nothing but rings is shared. Raises ConstraintError where
     the user asks for it and it cannot be."""
     asked = low.choices.ping_pong
-    ringed = low.fetched.union(low.matrix_uses)
+    ringed = low.reads.fetched.union(low.reads.matrix_uses)
     staged = any(n.op == "read" and n.id not in ringed and wants_shared(low, n) for n in low.graph.all_nodes())
     reasons = {
         unshared(low.choices) or found.why.get("roles", "no copying warpgroup"): found.specialize,
@@ -299,7 +299,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
             found.order is not None,
         (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
         "warpgroups share more than rings of tiles":
-            not staged and not low.made and SCRATCH not in low.kernel.shared_names,
+            not staged and not low.reads.made and SCRATCH not in low.kernel.shared_names,
     }  # fmt: skip
     why = next((reason for reason, holds in reasons.items() if not holds), "")
     if asked and why:
@@ -467,7 +467,7 @@ def bounded(graph: Graph) -> bool:
 def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.view_info(n)
     return plan_matrix(
-        n, info, low.layout(n), low.matrix_uses[n.id], low.partition, low.target, 1, budget,
+        n, info, low.layout(n), low.reads.matrix_uses[n.id], low.partition, low.target, 1, budget,
         low.choices.direct,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,18 @@ def test_the_session_finds_what_it_would_compile(ahead, monkeypatch, tmp_path, o
     """Products, strategies for the chip at hand, streams and attention: what is bound to a GPU's arrays has its text
     and its binary in the cache."""
     oracle("ptxas")
+    import gemm_cases
     import gpu_attention
-    import gpu_gemm
-    import gpu_memory_bound
+    import memory_bound_cases
 
-    square = next(c for c in gpu_gemm.CASES if c.name == "squares bf16")
-    small = gpu_gemm.replace(square, sizes=((256, 256, 512),))
-    monkeypatch.setattr(gpu_gemm, "CASES", (small,))
-    monkeypatch.setattr(gpu_gemm, "candidates", lambda form, m, tiny, own=gpu_gemm.candidates: own(form, m, tiny)[:2])
-    streams = [c for c in gpu_memory_bound.CASES if c.name in ("copy", "split_k")]
-    cases = [gpu_gemm.replace(c, sizes=((64, 512) if c.name == "copy" else (64, 64, 1024),)) for c in streams]
-    monkeypatch.setattr(gpu_memory_bound, "CASES", tuple(cases))
+    square = next(c for c in gemm_cases.CASES if c.name == "squares bf16")
+    small = replace(square, sizes=((256, 256, 512),))
+    monkeypatch.setattr(gemm_cases, "CASES", (small,))
+    few = lambda form, m, tiny, own=gemm_cases.candidates: own(form, m, tiny)[:2]  # noqa: E731
+    monkeypatch.setattr(gemm_cases, "candidates", few)
+    streams = [c for c in memory_bound_cases.CASES if c.name in ("copy", "split_k")]
+    cases = [replace(c, sizes=((64, 512) if c.name == "copy" else (64, 64, 1024),)) for c in streams]
+    monkeypatch.setattr(memory_bound_cases, "CASES", tuple(cases))
     monkeypatch.setattr(ahead.gpu_session, "ATTENTION", [(64, 256, True)])
     monkeypatch.setattr(gpu_attention, "TOKENS", 256)
     bound: list[tuple[Any, tuple[Any, ...]]] = []

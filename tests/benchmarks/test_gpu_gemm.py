@@ -33,6 +33,11 @@ def benchmark(monkeypatch):
     return module
 
 
+@pytest.fixture
+def cases(benchmark):
+    return importlib.import_module("gemm_cases")
+
+
 def test_it_runs_on_the_emulator(benchmark, capsys, tmp_path):
     chosen = ["--checks", *FEW_CHECKS, "--cases", "squares bf16"]
     assert benchmark.main(["--tiny", "--out", str(tmp_path), *chosen]) == 0
@@ -78,8 +83,8 @@ def test_all_that_is_asked_for_is_there(benchmark):
 
 
 @pytest.mark.parametrize("wrong", ["one element", "one never written"])
-def test_a_wrong_result_is_reported(benchmark, capsys, monkeypatch, tmp_path, wrong):
-    right = benchmark.kernels.product
+def test_a_wrong_result_is_reported(benchmark, cases, capsys, monkeypatch, tmp_path, wrong):
+    right = cases.kernels.product
 
     def broken(form, config):
         kernel = right(form, config)
@@ -91,15 +96,15 @@ def test_a_wrong_result_is_reported(benchmark, capsys, monkeypatch, tmp_path, wr
 
         return types.SimpleNamespace(bind=lambda a, b, c: lambda: call(a, b, c))
 
-    monkeypatch.setattr(benchmark.kernels, "product", broken)
+    monkeypatch.setattr(cases.kernels, "product", broken)
     chosen = ["--skip-checks", "--cases", "squares bf16"]
     assert benchmark.main(["--tiny", "--out", str(tmp_path), *chosen]) == 1
     assert "WRONG: squares bf16" in capsys.readouterr().err
 
 
-def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_path):
+def test_what_fails_takes_nothing_with_it(benchmark, cases, capsys, monkeypatch, tmp_path):
     """A check and a case that raise are rows that say so; a candidate that is wrong is named and passed over."""
-    right = benchmark.kernels.product
+    right = cases.kernels.product
 
     def broken(form, config):
         if form.dtype is wd.f16:
@@ -113,9 +118,9 @@ def test_what_fails_takes_nothing_with_it(benchmark, capsys, monkeypatch, tmp_pa
 
         return types.SimpleNamespace(bind=lambda a, b, c: lambda: forgets(a, b, c)) if config is both[0] else kernel
 
-    monkeypatch.setattr(benchmark.kernels, "product", broken)
-    both = [benchmark.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
-    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: both)
+    monkeypatch.setattr(cases.kernels, "product", broken)
+    both = [cases.Config(64, 64, bk, 64, 64) for bk in (128, 64)]
+    monkeypatch.setattr(cases, "candidates", lambda form, m, tiny: both)
 
     def time_of(torch, calls, seconds=None):
         for call in calls:
@@ -140,14 +145,14 @@ def test_a_budget_leaves_the_rest_out(benchmark, tmp_path):
     assert all(row["failed"] == "left out: the time was used up" for row in (*written["checks"], *written["rows"]))
 
 
-def test_products_of_few_rows_are_tried_in_several_plans(benchmark, monkeypatch):
+def test_products_of_few_rows_are_tried_in_several_plans(benchmark, cases, monkeypatch):
     """Each is another way to cut the product, `matmul`'s own first, and right; there may be fewer."""
     monkeypatch.setenv("WAVEDSL_DEVICE", "emulator:sm_90a")
-    ways = benchmark.ways(benchmark.BF16, 128, False)
+    ways = cases.ways(cases.BF16, 128, False)
     plans = {name: way for name, way in ways.items() if isinstance(way, benchmark.Planned)}
     assert list(plans) == ["strategy", *(f"strategy {i}" for i in range(2, 7))]
-    assert [str(way) for way in benchmark.ways(benchmark.BF16, 4096, False).values()][-1] == "strategy"
-    case = benchmark.Case("mlp down", benchmark.BF16, ((128, 128, 2048),), (), 0.95)
+    assert [str(way) for way in cases.ways(cases.BF16, 4096, False).values()][-1] == "strategy"
+    case = benchmark.Case("mlp down", cases.BF16, ((128, 128, 2048),), (), 0.95)
     held = benchmark.Held(benchmark.Space(None), case, case.sizes[0], True)
     found = {name: benchmark.trial(held, plans[name], True) for name in ("strategy", "strategy 2", "strategy 3")}
     assert all(trial["error"] <= 1 for trial in found.values()), found
@@ -162,21 +167,21 @@ def no_strategy(a, b, c, place=0):
     raise wd.LaunchError("no plan for these")
 
 
-def test_as_on_a_gpu(benchmark, capsys, monkeypatch, tmp_path):
+def test_as_on_a_gpu(benchmark, cases, capsys, monkeypatch, tmp_path):
     """Candidates are tried, operands rotated, times taken from graphs, rivals compared and missing ones explained."""
     torch = numpy_torch.module()
     monkeypatch.setattr(benchmark, "_torch_with_gpu", lambda: torch)
     monkeypatch.setattr(benchmark, "GRAPH_SECONDS", 1e-4)
     monkeypatch.setattr(benchmark, "WARM", 0.01)
-    monkeypatch.setattr(benchmark, "ROTATED_BYTES", 50_000)
-    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [
-        benchmark.Config(64, 64, 1024 // form.dtype.bits, 64, 64), benchmark.Config(64, 1 << 12, 64, 64, 1 << 12),
+    monkeypatch.setattr(cases, "ROTATED_BYTES", 50_000)
+    monkeypatch.setattr(cases, "candidates", lambda form, m, tiny: [
+        cases.Config(64, 64, 1024 // form.dtype.bits, 64, 64), cases.Config(64, 1 << 12, 64, 64, 1 << 12),
     ])  # fmt: skip
-    monkeypatch.setattr(benchmark, "_strategy", no_strategy)
+    monkeypatch.setattr(cases, "strategy", no_strategy)
     size = (40, 48, 64)
-    cases = [benchmark.Case("depths", benchmark.BF16, (size,), (), 0.95, 1.0),
-             benchmark.Case("fp8", benchmark.E4M3, (size,), (), 1.0)]  # fmt: skip
-    monkeypatch.setattr(benchmark, "CASES", tuple(cases))
+    products = [benchmark.Case("depths", cases.BF16, (size,), (), 0.95, 1.0),
+                benchmark.Case("fp8", cases.E4M3, (size,), (), 1.0)]  # fmt: skip
+    monkeypatch.setattr(benchmark, "CASES", tuple(products))
     monkeypatch.setitem(sys.modules, "triton", None)
     with contextlib.suppress(SystemExit):
         assert benchmark.main(["--skip-checks", "--out", str(tmp_path)]) == 0
@@ -252,25 +257,25 @@ def test_what_is_asked_for(benchmark, ours, cublas, triton, roofline, reached):
     assert cublas is None or math.isclose(found["of_cublas"], cublas / ours)
 
 
-def test_full_sizes_compile(benchmark, capsys, monkeypatch):
+def test_full_sizes_compile(benchmark, cases, capsys, monkeypatch):
     """Candidates of a case, the plan of the strategies, and checks; nothing runs and no array is read."""
-    config = benchmark.Config(64, 192, 128, 64, 192)
-    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [config])
+    config = cases.Config(64, 192, 128, 64, 192)
+    monkeypatch.setattr(cases, "candidates", lambda form, m, tiny: [config])
     chosen = ["--checks", "split-K", "grouped", "epilogue alpha beta", "--cases", "fp8"]
     assert benchmark.main(["--compile", "sm_90a", *chosen]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "5 kernels for sm_90a, 0 failures, 0 with notes"
 
 
-def test_a_rehearsal_names_what_spills_and_what_fails(benchmark, capsys, monkeypatch):
+def test_a_rehearsal_names_what_spills_and_what_fails(benchmark, cases, capsys, monkeypatch):
     from wavedsl.runtime import toolchain
 
     entry = toolchain.PtxasEntry("plain", "sm_90a", 168, 8, 4, 16, 0, 0)
     result = toolchain.PtxasResult(b"", (entry,), ("(C7510) serialized",), "")
     monkeypatch.setattr(toolchain, "find_cuda_tool", lambda name: name)
     monkeypatch.setattr(toolchain, "assemble_ptx", lambda text, arch: result)
-    small, large = (benchmark.Config(size, size, 64, 64, 64) for size in (64, 512))
-    monkeypatch.setattr(benchmark, "candidates", lambda form, m, tiny: [small, large])
-    monkeypatch.setattr(benchmark, "_strategy", lambda a, b, c, place=0: None)
+    small, large = (cases.Config(size, size, 64, 64, 64) for size in (64, 512))
+    monkeypatch.setattr(cases, "candidates", lambda form, m, tiny: [small, large])
+    monkeypatch.setattr(cases, "strategy", lambda a, b, c, place=0: None)
     assert benchmark.main(["--compile", "sm_90a", "--skip-checks", "--cases", "fp8"]) == 1
     failed, noted, last = capsys.readouterr().out.splitlines()
     assert failed.startswith("FAILED: fp8 (8192, 8192, 8192) 512x512x64/64x64: ")

@@ -27,7 +27,7 @@ def test_clocks_decide_what_is_asked_for(overlap: Any, clocks: int, monkeypatch:
     from wavedsl.strategies import kernels, plan_gemm
 
     kernels.tiled.cache_clear()  # kernels hold what they compiled before
-    gemm, size = overlap.gpu_gemm, (16, 192, 640)
+    gemm, size = overlap.gemm_cases, (16, 192, 640)
     a, b, c = gemm.Products(overlap.Space(empty_arrays=True), gemm.BF16, size, False).sets[0]
     texts = [x.kernel.compile(*x.arguments, target="sm_90a").asm for x in plan_gemm(a, b, c, transpose_b=True).launches]
     assert any("bulk.prefetch" in text for text in texts) == (clocks > 0)

@@ -50,7 +50,7 @@ def test_names_of_tiles_are_read(benchmark):
     found = benchmark.way_of("128x256x64/64x256 cluster=(2, 2, 1) persistent=True")
     assert found.schedule == (("cluster", (2, 2, 1)), ("persistent", True)) and found.wave_n == 256
     assert str(found) == "128x256x64/64x256 cluster=(2, 2, 1) persistent=True"
-    plans = [benchmark.gpu_gemm.Planned(place) for place in (0, 1, 5)]
+    plans = [benchmark.gemm_cases.Planned(place) for place in (0, 1, 5)]
     assert [benchmark.way_of(str(plan)) for plan in plans] == plans
     with pytest.raises(ValueError, match="no tiles"):
         benchmark.way_of("tiles")

@@ -61,10 +61,11 @@ def test_times_beside_another_model(benchmark, monkeypatch, tmp_path):
 
 def search(benchmark, monkeypatch, tmp_path, *more, seconds=lambda calls: 1e-3, problem=None):
     """As on a GPU: what the file of results has of `large`, and the exit status."""
+    import gemm_cases
     import gpu_gemm
 
     monkeypatch.setattr(gpu_gemm, "_torch_with_gpu", numpy_torch.module)
-    monkeypatch.setattr(gpu_gemm, "ROTATED_BYTES", 50_000)
+    monkeypatch.setattr(gemm_cases, "ROTATED_BYTES", 50_000)
     monkeypatch.setattr(gpu_gemm, "median_time", lambda torch, calls, *rest: (seconds(calls), "graph"))
     monkeypatch.setattr(benchmark.units, "alive", lambda torch: None)
     monkeypatch.setattr(benchmark, "TIMED", {"large": problem or benchmark.TINY["large"]})
@@ -77,14 +78,14 @@ def search(benchmark, monkeypatch, tmp_path, *more, seconds=lambda calls: 1e-3, 
 
 def test_candidates_that_cannot_be_timed_are_named(benchmark, monkeypatch, tmp_path):
     """Those that do not fit the chip, and those that are wrong, which end the run in an error."""
-    import gpu_gemm
+    import gemm_cases
 
     space = {**benchmark.FEW, benchmark.BK: [64, 1024], "stages": [3]}
     problem = benchmark.Timed(benchmark.stacked, (benchmark.wd.bf16, benchmark.wd.bf16), space, (72, 136, 200))
     row, candidates, status = search(benchmark, monkeypatch, tmp_path, problem=problem)
     assert status == 0 and row["candidates"] == 2 and row["not timed"] == 2 and row["left out"] == 0
     assert all("bytes of shared tiles" in said for said in candidates["not timed"].values())
-    monkeypatch.setattr(gpu_gemm.Products, "error", lambda self: 2.0)
+    monkeypatch.setattr(gemm_cases.Products, "error", lambda self: 2.0)
     row, candidates, status = search(benchmark, monkeypatch, tmp_path)
     assert status == 1 and not candidates["timed"] and "seconds of the best" not in row
     assert all(said.startswith("wrong") for said in candidates["not timed"].values())

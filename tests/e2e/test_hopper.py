@@ -90,6 +90,42 @@ def test_rings(stages: int, specialize: bool) -> None:
     assert strategy(compiled).stages == min(stages, 5) and strategy(compiled).specialize is specialize
 
 
+@pytest.mark.parametrize(("subs", "handed"), [(SMALL, False), (tiles(128, 64, 64, 64, 64), True)])
+def test_a_warpgroup_that_fills_its_own_ring_waits_for_no_empty_slot(subs: dict[Any, int], handed: bool) -> None:
+    """Another warpgroup has to say that it has read a slot; one alone has waited for its products itself."""
+    asm = multiply(BF16, 128, 64, 264, subs, schedule=wd.Schedule(specialize=False, stages=2)).asm
+    arrivals = re.findall(r"mbarrier\.arrive\.shared::cta", asm)
+    assert len(re.findall(r"mbarrier\.init", asm)) == (4 if handed else 2)
+    assert bool(arrivals) is handed
+    waits = re.findall(r"mbarrier\.try_wait\S+ %p\d+, \[([^\]]+)\]", asm)
+    assert len(waits) == (3 if handed else 1)  # for empty slots before the loop and in it, and for full ones
+
+
+def test_rings_that_are_given_back_together_take_one_barrier() -> None:
+    """Both operands are read by lanes, which cast them: one barrier tells that all have, and nothing comes between."""
+    a, b = (numbers(shape, BF16.dtype, i).astype(np.float32) for i, shape in enumerate(((64, 264), (72, 264)), 1))
+    c = np.full((64, 72), products.SENTINEL).astype(BF16.out.storage)
+    kernel = hopper.gemm(BF16, schedule=wd.Schedule(stages=2), stored=(wd.f32, wd.f32))
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=SMALL)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, a.astype(np.float64) @ b.T.astype(np.float64), BF16)
+    behind = compiled.asm[compiled.asm.index("wgmma.commit_group") : compiled.asm.rindex("wgmma.wait_group")]
+    assert re.findall(r"bar\.sync|mbarrier\.arrive", behind) == ["bar.sync", *2 * ["mbarrier.arrive"]]
+
+
+def test_nothing_waits_for_bulk_stores_before_the_first() -> None:
+    """Parts of K in memory: fences stand in front of the results, which then go through fresh buffers."""
+    a, b, c = operands(BF16, 64, 64, 520, "MK", "NK")
+    kernel = hopper.gemm(BF16, schedule=wd.Schedule(stages=2, split_k=2))
+    compiled = kernel.compile(a, b, c, target="sm_90a", subs=SMALL)
+    compiled.emulate(a, b, c)
+    products.expect_equal(c, wanted(BF16, a, b, "MK", "NK"), BF16)
+    store, wait = "cp.async.bulk.tensor.2d.global", "cp.async.bulk.wait_group"
+    assert 0 < compiled.asm.index(store) < compiled.asm.index(wait)
+    barriers = re.findall(r"^    (?:bar\.sync +(\S+), 128;|(?:ld|st|cp)\.)", compiled.asm, re.MULTILINE)
+    assert not any(x and y for x, y in zip(barriers, barriers[1:]))  # noqa: RUF007
+
+
 def test_asked_for_slots_come_before_buffers_of_results() -> None:
     """Seven slots fit only if results leave from registers; eight do not fit at all."""
     subs = {**tiles(128, 128, 64, 64, 128), hopper.M: 128, hopper.N: 128, hopper.K: 1024}

@@ -43,6 +43,25 @@ def test_a_choice_between_numbers(name: str, target: str) -> None:
         assert np.array_equal(y, expected(x, n).astype(out.numpy))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_and_extents_in_a_dtype(target: str) -> None:
+    """`wd.cast` was for values alone: helpers that take both had to tell them apart."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(x: wd.Memory[N, wd.u32], y: wd.Memory[N, wd.u8], z: wd.Memory[N, wd.f16]):
+        v = wd.read(x)
+        wd.write(wd.where(v % wd.cast(N, wd.u32) > wd.cast(2.9, wd.u32), wd.cast(255, wd.u8), 0), y)
+        wd.write(wd.cast(v, wd.f16) * wd.cast(N / 2, wd.f16) + wd.cast(True, wd.f16), z)
+
+    for n, dynamic in ((5, ()), (130, (N,))):
+        x = np.arange(n, dtype=np.uint32) * 3
+        y, z = np.zeros(n, np.uint8), np.zeros(n, np.float16)
+        agree(kernel, [x, y, z], target, dynamic=dynamic)
+        kernel.evaluate(x, y, z)
+        assert np.array_equal(y, np.where(x % n > 2, 255, 0))
+        assert np.array_equal(z, x.astype(np.float16) * np.float16(n / 2) + np.float16(1))
+
+
 @pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
 def test_one_place_of_a_dimension_that_waves_share(target: str, oracle: Callable[[str], str]) -> None:
     """All waves of a tile read the place that is named; each read one as far on as its own rows are."""

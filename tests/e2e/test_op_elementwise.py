@@ -265,6 +265,60 @@ def test_f64_rounds_once_to_narrow_types(target: str) -> None:
     agree(truncated, [x, np.zeros(6, np.float32)], target)
 
 
+WITH_TF32 = [target for target in TARGETS if "tf32" in get_target(target).dtypes]
+
+
+def nearest(n: int, digits: int, half: int) -> float:
+    """An integer rounded to so many binary digits; halves to even (`half` 0) or away from zero (1)."""
+    size = abs(n)
+    spare = max(0, size.bit_length() - digits)
+    kept, rest = size >> spare, size & (1 << spare) - 1
+    up = 2 * rest > 1 << spare or (spare > 0 and 2 * rest == 1 << spare and bool(half or kept & 1))
+    return float(kept + up << spare) * (-1 if n < 0 else 1)
+
+
+def beside_ties(dtype: wd.DType, digits: int) -> list[int]:
+    """Integers on either side of a tie between two floats of so many digits, by as little as f32 or f64 can lose."""
+    info = np.iinfo(dtype.storage)
+    found = [0, 1, -1, info.max, info.max - 1, info.max - 63, info.min, info.min + 1, (1 << 24) + 1]
+    for top in range(digits + 1, info.bits):
+        for kept in (0b1010101, 0b1111111, 0b1000000):
+            tie = (1 << top) + (kept << max(0, top - digits)) + (1 << top - digits)
+            found += [s * (tie + d) for s in (1, -1) for d in (-1, 0, 1)]
+    return [n for n in found if info.min <= n <= info.max]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.i32, wd.u32, wd.i64, wd.u64], ids=str)
+def test_integers_round_once_to_floats(dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """f32 would round most of them to the middle of two bf16 numbers first, and f64 those of 64 bits."""
+    for to, digits, half in ((wd.bf16, 8, 0), *(((wd.tf32, 11, 1),) if target in WITH_TF32 else ())):
+        numbers = beside_ties(dtype, digits)
+        x = np.array(numbers, dtype.storage)
+        kernel = unary(lambda v, to=to: wd.cast(v, to), dtype, to)
+        got, meant = (np.zeros(x.shape, to.storage) for _ in range(2))
+        kernel.compile(x, got, target=target).emulate(x, got)
+        kernel.evaluate(x, meant)
+        np.testing.assert_array_equal(got.astype(np.float64), [nearest(n, digits, half) for n in numbers])
+        np.testing.assert_array_equal(meant.astype(np.float64), [nearest(n, digits, 0) for n in numbers])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_denormal_quotients_of_f64_are_rounded_once(target: str, oracle: Callable[[str], str]) -> None:
+    """A quotient rounded to 53 digits, and then to those of a denormal number, is another one time in two hundred."""
+    rng = np.random.default_rng(0)
+    x = np.ldexp(rng.uniform(1, 2, 2048) * rng.choice([-1, 1], 2048), rng.integers(-560, -515, 2048))
+    y = np.ldexp(rng.uniform(1, 2, 2048), 508)
+    agree(binary(lambda u, v: u / v, wd.f64), [x, y, np.zeros_like(x)], target, oracle)
+
+
+@pytest.mark.parametrize("target", WITH_TF32)
+def test_f64_rounds_once_to_tf32(target: str) -> None:
+    """Just below a tie, which f32 would make one, and casts to tf32 round those away from zero."""
+    x = np.array([1 + 2.0**-11 - 2.0**-40, -(1 + 2.0**-11 - 2.0**-40), 1 + 2.0**-11 + 2.0**-40, 1e300, np.nan, 0.1])
+    agree(unary(lambda v: wd.cast(v, wd.tf32), wd.f64, wd.tf32), [x, np.zeros(x.shape, np.float32)], target)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_casts_to_integers_saturate(target: str) -> None:
     x = np.array([0.9, -0.9, 127.5, 128.5, -129, 1e30, -1e30, np.nan, np.inf, -np.inf, 300.0, 70000.0], np.float32)

@@ -75,7 +75,7 @@ def test_places_in_other_workgroups(op: str) -> None:
     @wd.wave([wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 32, 1)], subs={M: 16, N: 64})
     def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, N, wd.f32]):
         x = wd.read(a)
-        wd.write(x * wd.extract(x, {N: 3}) if op == "extract" else wd.shuffle(x, wd.index(N) ^ 1, N), b)
+        wd.write(x * wd.extract(x, {N: 3}) if op == "extract" else wd.shuffle(x, wd.index(N) + 1, N), b)
 
     refused(kernel, CompileError, f"{op} along N, which is spread over workgroups or trips", target="sm_80")
     if op == "extract":

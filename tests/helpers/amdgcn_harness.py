@@ -87,11 +87,12 @@ def line_of(report: EmulationReport, kind: str) -> str:
 
 def apply(
     mnemonic: str, inputs: Sequence[np.ndarray], *, target: str = "gfx942", modifiers: str = "", outs: int = 1,
-    constants: Sequence[str] = (), tail: str = "", order: str = "{d}, {s}", **settings: int,
+    constants: Sequence[str] = (), before: str = "", tail: str = "", order: str = "{d}, {s}", **settings: int,
 ) -> np.ndarray:  # fmt: skip
     """Run one vector instruction on arrays of uint32 words, [words, n] per input; returns [outs, n].
 
-    Registers: inputs lie in v[10:], v[20:], v[30:], results in v[40:].
+    Registers: inputs lie in v[10:], v[20:], v[30:], results in v[40:], which hold zeros before. `before`, `tail`: lines
+    around the instruction.
     """
     arrays = [np.ascontiguousarray(np.atleast_2d(x)) for x in inputs]
     n = arrays[0].shape[1]
@@ -114,7 +115,7 @@ def apply(
             lines.append(f"global_load_dword v{10 * (i + 1) + w}, v1, s[{16 + 2 * i}:{17 + 2 * i}] offset:{4 * w}")
     lines += [f"v_mov_b32 v{40 + i}, 0" for i in range(outs)]
     lines.append("s_waitcnt vmcnt(0)")
-    lines.append("s_nop 7")
+    lines += [before, "s_nop 7"]
     sources = [name(10 * (i + 1), a.shape[0]) for i, a in enumerate(arrays)] + list(constants)
     lines.append(f"{mnemonic} " + order.format(d=name(40, outs), s=", ".join(sources)) + f" {modifiers}")
     lines += ["s_nop 15", "s_nop 15", tail]

@@ -462,15 +462,7 @@ class Checker:
     ) -> None:
         self.covered(st, index, position, size, active)
         self.lds.write(st, index, position, size, active, words, True)
-        marks: Marks = st.check
-        info = self.infos[index]
-        for name in ("data", "data1"):
-            for code in info.foot.operands.get(name, ()):
-                if marks.undef >> code & 1:
-                    lanes = self.undefined.lanes(st, marks, code)
-                    lanes = lanes if active is None else lanes & active
-                    if lanes.any():
-                        self.lds.unwrite(position, size, lanes)
+        self._undefined_data(st, index, position, size, active)
         if last:
             f = self._launch(st, index, 0)
             f.role, f.position, f.active, f.size = "write", position, active, size
@@ -479,8 +471,20 @@ class Checker:
             self.first = _part(index, "write", position, active, size)
         self._under_way(position, size, active)
 
+    def _undefined_data(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
+        """Places that get what is made of undefined lanes are as if nothing had written them."""
+        marks: Marks = st.check
+        for name in ("data", "data1"):
+            for code in self.infos[index].foot.operands.get(name, ()):
+                if marks.undef >> code & 1:
+                    lanes = self.undefined.lanes(st, marks, code)
+                    lanes = lanes if active is None else lanes & active
+                    if lanes.any():
+                        self.lds.unwrite(position, size, lanes)
+
     def lds_atomic(self, st: State, index: int, position: np.ndarray, size: int, active: Any) -> None:
         """An atomic of LDS, whose result is there already."""
+        self._undefined_data(st, index, position, size, active)
         f = self._launch(st, index, self.infos[index].writes & ~SCC_BIT)
         f.role, f.position, f.active, f.size = "atomic", position, active, size
         self._under_way(position, size, active)

@@ -54,7 +54,7 @@ def shared(ctx: Context, line: Line, index: int) -> Step:
         bound = line.facts["bound"] = _bound(line)
     if bound == "program":
         return decode(ctx, line, index)
-    key = ("step", ctx.regs.vgprs if bound == "registers" else 0, ctx.flush32, ctx.flush16)
+    key = ("step", ctx.regs.vgprs if bound == "registers" else 0, ctx.flush32)
     found = line.facts.get(key)
     if found is None:
         found = line.facts[key] = mfma(ctx, line) if inst.special == "mfma" else decode(ctx, line, index)

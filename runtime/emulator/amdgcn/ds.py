@@ -209,7 +209,7 @@ def ds_transpose(ctx: Context, env: Env, line: Line, index: int) -> Step:
     return step
 
 
-def _swizzle_source(offset: int) -> np.ndarray:
+def swizzle_source(offset: int) -> np.ndarray:
     lane = np.arange(LANES)
     if offset & 0x8000:
         return (lane & ~3) + ((offset >> 2 * (lane & 3)) & 3)
@@ -220,7 +220,7 @@ def _swizzle_source(offset: int) -> np.ndarray:
 def ds_swizzle(ctx: Context, env: Env, line: Line, index: int) -> Step:
     v = named(line)
     a, d = ctx.regs.row(v["a"]), ctx.regs.row(v["d"])
-    source = _swizzle_source(int(line.modifiers.get("offset", 0)))
+    source = swizzle_source(int(line.modifiers.get("offset", 0)))
 
     def step(st: State) -> None:
         x = st.U[a][:, source]

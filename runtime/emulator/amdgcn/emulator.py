@@ -137,10 +137,7 @@ class _Engine:
         self.waves, self.lds, self.private = self.launch.waves, self.launch.lds, self.launch.private
         d = kernel.directives
         self.regs = Registers(*counted_registers(program))
-        self.context = Context(
-            program, self.regs, target, int(d.get("float_denorm_mode_32", 0)) & 3 == 0,
-            int(d.get("float_denorm_mode_16_64", 3)) & 3 == 0,
-        )  # fmt: skip
+        self.context = Context(program, self.regs, target, int(d.get("float_denorm_mode_32", 0)) == 0)
         self.checker = Checker(self, seed) if self.checks else None
         self.env = Env(self.memory, self.checker)
         self.env.scratch_size = self.private

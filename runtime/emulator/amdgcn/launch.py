@@ -18,6 +18,20 @@ from wavedsl.runtime.emulator.amdgcn.state import LANES, U8, U32, U64, State
 from wavedsl.runtime.emulator.amdgcn.text import DATA_BASE, Kernel, Program
 from wavedsl.runtime.emulator.memory import GlobalMemory
 
+MODES = {
+    "float_round_mode_32": (0,),
+    "float_round_mode_16_64": (0,),
+    "float_denorm_mode_32": (0, 3),
+    "float_denorm_mode_16_64": (3,),
+    "dx10_clamp": (1,),
+    "ieee_mode": (1, 0),
+    "fp16_overflow": (0,),
+}
+"""What a kernel may say of arithmetic, the default first. IEEE_MODE is for signalling NaNs, which rows do not tell
+apart."""
+MODE_BITS = dict(zip(MODES, (0, 2, 4, 6, 8, 9, 23)))
+"""Where it lies in the register MODE."""
+
 
 class Launch:
     """One launch of a kernel. Raises LaunchError where a workgroup has too many threads or too much LDS."""
@@ -38,6 +52,10 @@ class Launch:
         limit = lds_bytes(target)
         if self.lds > limit:
             raise LaunchError(f"{self.lds} bytes of LDS, {target} has {limit}")
+        for name, values in MODES.items():
+            if int(d.get(name, values[0])) not in values:
+                known = " or ".join(map(str, values))
+                raise LaunchError(f"the emulator computes with .amdhsa_{name} {known}, not {d[name]}")
         self.dynamic_shared = shared_bytes
         self.private = int(d.get("private_segment_fixed_size", 0))
         self._packet: int | None = None
@@ -153,9 +171,8 @@ class Launch:
         if not alive.all():
             st.S[63] = np.tile(np.packbits(alive, axis=1, bitorder="little").view(U64)[:, 0], len(workgroups))
             st.exec_changed()
-        st.mode[:] = (
-            (int(d.get("float_denorm_mode_32", 0)) << 4) | (int(d.get("float_denorm_mode_16_64", 3)) << 6) | 0x300
-        )
+        modes = {name: int(d.get(name, values[0])) for name, values in MODES.items()}
+        st.mode[:] = sum(value << MODE_BITS[name] for name, value in modes.items())
         return at
 
     def _dispatch_packet(self) -> int:

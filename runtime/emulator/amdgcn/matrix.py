@@ -158,6 +158,8 @@ def mfma(ctx: Context, line: Line) -> Step:
     blgp = 0 if row.formats else int(m.get("blgp", 0))
     if wide and (blgp or cbsz):
         raise Unsupported(f"`{line.text}`: cbsz, abid, blgp of an f64 form")
+    if 1 << cbsz > blocks or abid >> cbsz:
+        raise Unsupported(f"`{line.text}`: cbsz and abid name a block that is not there")
     lanes = _lane_pattern(blgp)
     scale = _scales(ctx, line, row) if row.scaled else None
     flushes = ctx.target == "gfx90a" and row.a_dtype.bits == 16

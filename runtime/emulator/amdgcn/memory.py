@@ -6,6 +6,7 @@ In: a parsed line with its row's `Mem`. Out: `step(state)`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Reg
@@ -52,13 +53,17 @@ def smem(ctx: Context, env: Env, line: Line, index: int) -> Step:
         at = (b.view(I64) + o) & ~np.int64(3)
         if check is not None:
             check.smem(st, index, b.view(I64) + o)
-        words, fault = env.memory.load(at, size)
-        if buffer:
+        if buffer:  # dwords beyond the end read 0, each by itself
             records = (st.S[p + 1] & U64(0xFFFFFFFF)).astype(I64)
             inside = o[None, :] + 4 * np.arange(n)[:, None] < records
-            words = np.where(inside, words, U32(0))
-            if fault is not None and not (fault.mask & inside.any(axis=0)).any():
-                fault = None
+            words, fault = np.zeros((n, st.waves), U32), None
+            for i, on in enumerate(inside):
+                if on.any():
+                    words[i, on], wrong = env.memory.load(at[on] + 4 * i, 4)
+                    if wrong is not None and fault is None:
+                        fault = replace(wrong, mask=np.isin(np.arange(st.waves), np.flatnonzero(on)[wrong.mask]))
+        else:
+            words, fault = env.memory.load(at, size)
         if fault is not None and check is not None:
             mask = np.zeros((st.waves, LANES), bool)
             mask[:, 0] = fault.mask

@@ -94,6 +94,11 @@ def getpc(ctx: Context, line: Line, index: int) -> Step:
     return lambda st: w(st, np.broadcast_to(value, (st.waves,)))
 
 
+ARITHMETIC = U32(1 << 23 | 0x3FF)
+"""Of MODE: rounding, denormals, what clamps and minima make of NaN, what conversions to 16 bits do beyond the largest
+number."""
+
+
 def getreg(ctx: Context, line: Line) -> Step:
     w = scalar_write(line.operands[0], "u32")
     name, offset, size = _hwreg(line.operands[1])
@@ -112,11 +117,10 @@ def setreg(ctx: Context, line: Line) -> Step:
     mask = U32(((1 << size) - 1) << offset)
 
     def step(st: State) -> None:
-        st.mode = (st.mode & ~mask) | ((value(st) << U32(offset)) & mask)
-        # denormal control is bound when the kernel is decoded
-        wants = bool(((st.mode[0] >> U32(4)) & U32(3)) == 0)
-        if wants != ctx.flush32:
-            raise Unsupported(f"`{line.text}` changes the denormal mode inside the kernel")
+        new = (st.mode & ~mask) | ((value(st) << U32(offset)) & mask)
+        if ((new ^ st.mode) & ARITHMETIC).any():  # it is bound when the kernel is decoded
+            raise Unsupported(f"`{line.text}` changes how numbers are rounded, or denormals, inside the kernel")
+        st.mode = new
 
     return step
 

@@ -32,9 +32,9 @@ class Unsupported(Exception):
 class Context:
     """What closures are bound to besides their operands: registers, target, modes of the kernel, the program."""
 
-    def __init__(self, program: Program, regs: Registers, target: str, flush32: bool, flush16: bool):
+    def __init__(self, program: Program, regs: Registers, target: str, flush32: bool):
         self.program, self.regs, self.target = program, regs, target
-        self.flush32, self.flush16 = flush32, flush16
+        self.flush32 = flush32
         self.clock = 0
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.amdgcn.isa import Unit
+from wavedsl.codegen.amdgcn.isa import Reg, Unit
 from wavedsl.codegen.amdgcn.mfma import coordinates, with_formats
+from wavedsl.runtime.emulator.amdgcn.ds import swizzle_source
 from wavedsl.runtime.emulator.amdgcn.lanes import dpp, first_active
 from wavedsl.runtime.emulator.amdgcn.marks import IMPLICIT_CODES, Info, Marks, bits_of, name_of
-from wavedsl.runtime.emulator.amdgcn.state import LANES, State, to_lanes
+from wavedsl.runtime.emulator.amdgcn.state import LANES, U32, State, scalar_read, to_lanes
 
 
 class Undefined:
@@ -29,14 +30,19 @@ class Undefined:
             lanes = np.ones((st.waves, LANES if code >= 256 else 1), bool)
         return lanes
 
-    def define(self, st: State, marks: Marks, code: int, undefined: Any, origin: int, under_mask: bool) -> None:
-        """Write a register: `undefined` lanes (False: none) of the active ones; the inactive keep what they were."""
+    def define(
+        self, st: State, marks: Marks, code: int, undefined: Any, origin: int, under_mask: bool, written: Any = None
+    ) -> None:
+        """Write a register: `undefined` lanes (False: none) of the active ones; the inactive keep what they were, as do
+        those that are not `written` (None: all are)."""
         bit = 1 << code
         width = LANES if code >= 256 else 1
         new = undefined
-        if under_mask and st.mask is not None and width == LANES:
+        if under_mask and st.mask is not None:
+            written = st.mask if written is None else written & st.mask
+        if written is not None and width == LANES:
             old = self.lanes(st, marks, code) if marks.undef & bit else False
-            new = np.where(st.mask, undefined, old)
+            new = np.where(written, undefined, old)
         if new is False or not np.any(new):
             marks.undef &= ~bit
             marks.lanes.pop(code, None)
@@ -67,6 +73,13 @@ class Undefined:
         if inst.special == "writelane":
             self._write_lane(st, marks, info)
             return
+        if inst.special == "permlane_swap" or inst.base == "v_swap_b32":
+            self._swap(st, marks, info)
+            return
+        if inst.special in ("ds_bpermute", "ds_permute", "ds_swizzle"):
+            self._exchange(st, marks, info)
+            return
+        written = self._dpp(st, info)[1] if inst.encoding == "DPP" else None
         if inst.special == "readlane" or inst.special == "readfirstlane":
             under = False
         for o in inst.operands:
@@ -83,7 +96,61 @@ class Undefined:
                     value = False  # compares and carries: lanes that do not matter are masked later
                 if inst.mem is not None or inst.unit in (Unit.DS, Unit.SMEM):
                     value = False  # loads define; what they load is judged on arrival
-                self.define(st, marks, code, value, origin, under)
+                self.define(st, marks, code, value, origin, under, written)
+
+    def _dpp(self, st: State, info: Info) -> tuple[np.ndarray, np.ndarray]:
+        """The lane that each lane reads, -1 for none, and which lanes are written: [waves, lanes]."""
+        source, valid, enabled, zero = dpp(info.line)
+        there = np.broadcast_to(valid, (st.waves, LANES)) if st.mask is None else valid & st.mask[:, source]
+        return np.where(there, source, -1), np.broadcast_to(enabled, there.shape) if zero else enabled & there
+
+    def _swap(self, st: State, marks: Marks, info: Info) -> None:
+        """v_permlane: odd groups of lanes of a change places with even groups of b; v_swap: all lanes do."""
+        codes = [info.foot.operands[name][0] for name in ("a", "b")]
+        a, b = (self.lanes(st, marks, c) if marks.undef >> c & 1 else np.zeros((st.waves, LANES), bool) for c in codes)
+        origins = [marks.origin.get(c, info.index) for c in codes]
+        lane, n = np.arange(LANES), info.inst.extra
+        if info.inst.special == "permlane_swap":
+            odd = lane // n % 2 == 1
+            new_a, new_b = np.where(odd, b[:, lane ^ n], a), np.where(odd, b, a[:, lane ^ n])
+        else:
+            new_a, new_b = b, a
+        self.define(st, marks, codes[0], new_a, origins[1], True)
+        self.define(st, marks, codes[1], new_b, origins[0], True)
+
+    def _exchange(self, st: State, marks: Marks, info: Info) -> None:
+        """LDS instructions that move values between lanes: what comes from an undefined lane, or from nobody knows
+        which, is undefined. (Lanes that are off give 0.)"""
+        operands, modifiers = info.foot.operands, info.line.modifiers
+        (code,) = operands["a"]
+        none = np.zeros((st.waves, LANES), bool)
+        data = self.lanes(st, marks, code) if marks.undef >> code & 1 else none
+        data = data if st.mask is None else data & st.mask
+        origin = marks.origin.get(code, info.index)
+        offset = int(modifiers.get("offset", 0))
+        if info.inst.special == "ds_swizzle":
+            undefined = data[:, swizzle_source(offset)]
+        else:
+            (addr,) = operands["addr"]
+            astray = self.lanes(st, marks, addr) if marks.undef >> addr & 1 else none
+            row = self.engine.regs.row(Reg("v", addr - 256))
+            lane = ((st.U[row].astype(np.int64) + offset) >> 2) & LANES - 1
+            wave = np.broadcast_to(np.arange(st.waves)[:, None], lane.shape)
+            if info.inst.special == "ds_bpermute":
+                undefined = data[wave, lane] | astray
+            else:
+                undefined = none.copy()
+                undefined[wave[data], lane[data]] = True
+                undefined |= (astray if st.mask is None else astray & st.mask).any(axis=1, keepdims=True)
+            if not data.any():
+                origin = marks.origin.get(addr, info.index)
+        self.define(st, marks, operands["d"][0], undefined, origin, True)
+
+    def _lane_number(self, st: State, where: Any) -> np.ndarray:
+        """The lane that a readlane or writelane names, per wave."""
+        if isinstance(where, Reg):
+            return np.broadcast_to(scalar_read(where, U32)(st) & U32(LANES - 1), (st.waves,)).astype(np.intp)
+        return np.full(st.waves, int(where) & LANES - 1, np.intp)
 
     def _combine(self, st: State, marks: Marks, info: Info, sources: int) -> tuple[Any, Any, int]:
         """Undefined lanes of a result, of its low half, and the instruction that first read the undefined register."""
@@ -106,10 +173,11 @@ class Undefined:
                     origin = marks.origin.get(code, info.index)
             per_operand[o.name] = lanes
         if inst.encoding == "DPP":
-            source, valid, _, _ = dpp(info.line)
+            source, _ = self._dpp(st, info)
             first = next((o.name for o in inst.explicit if o.reads and not o.writes), "")
             if per_operand.get(first) is not False and per_operand[first].shape[1] == LANES:
-                per_operand[first] = per_operand[first][:, source] & valid
+                wave = np.arange(st.waves)[:, None]
+                per_operand[first] = per_operand[first][wave, source] & (source >= 0)
         if inst.operands and inst.operands[-1].name == "m" and inst.operands[-1].dtype == "mask":
             mask = info.foot.operands.get("m")
             if mask is not None and (per_operand.get("a") is not False or per_operand.get("b") is not False):
@@ -119,10 +187,8 @@ class Undefined:
             lanes = per_operand.get("a", False)
             if lanes is False:
                 return False, False, origin
-            where = info.line.operands[2]
-            if isinstance(where, int):
-                return lanes[:, where & 63 : (where & 63) + 1], False, origin
-            return False, False, origin
+            at = self._lane_number(st, info.line.operands[2])
+            return lanes[np.arange(st.waves), at][:, None], False, origin
         if inst.special == "readfirstlane":
             lanes = per_operand.get("a", False)
             if lanes is False or lanes.shape[1] == 1:
@@ -174,17 +240,13 @@ class Undefined:
 
     def _write_lane(self, st: State, marks: Marks, info: Info) -> None:
         codes = info.foot.operands["d"]
-        where = info.line.operands[2]
         if marks.undef >> codes[0] & 1:
             lanes = self.lanes(st, marks, codes[0]).copy()
-            if isinstance(where, int):
-                lanes[:, where & 63] = False
-            else:
-                lanes[:] = False
+            lanes[np.arange(st.waves), self._lane_number(st, info.line.operands[2])] = False
             self.define(st, marks, codes[0], lanes, info.index, False)
 
     def _matrix(self, st: State, marks: Marks, info: Info) -> None:
-        """An undefined element of A spoils its row of D, of B its column, of C itself."""
+        """An undefined element of A, or a scale, spoils its row of D, of B its column, of C itself."""
         row = info.inst.extra
         if row.formats:
             row = with_formats(row, int(info.line.modifiers.get("cbsz", 0)), int(info.line.modifiers.get("blgp", 0)))
@@ -216,6 +278,12 @@ class Undefined:
                     hit[:, key[lane]] |= lanes[:, lane]
                 target = where[side] + size * where.get("B", zero)
                 spoiled |= np.moveaxis(hit[:, target], 1, 0)
+        for name, side in (("sa", "M"), ("sb", "N")):
+            for code in ops.get(name, ()):
+                if marks.undef >> code & 1:
+                    origin = marks.origin.get(code, info.index)
+                    rows = np.any(self.lanes(st, marks, code).reshape(st.waves, -1, row.m), axis=1)  # of row l % m
+                    spoiled |= np.moveaxis(rows[:, where[side]], 1, 0)
         for i, code in enumerate(ops["d"] if row.sparse else ops.get("c", ())):
             if marks.undef >> code & 1:
                 origin = marks.origin.get(code, info.index)

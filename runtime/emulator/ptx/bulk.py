@@ -321,6 +321,7 @@ class BulkCopies:
             granules = m.shadow.granules(np.zeros(1, np.int64), address.reshape(-1), 16).reshape(len(op), -1)
             granules = granules + (cta * m.shadow.per_cta)[:, None]
             m.defects(inst, m.shadow.write_by(granules, lanes[op], pc, span), lanes[op])
+            m.over_barriers(inst, index.reshape(-1) << 4, 16, np.repeat(lanes[op], index.shape[1]))
         now = self.chunks()
         codes = np.zeros(len(lanes), np.int64) if m.globals is not None else None
         if m.checks:
@@ -384,6 +385,7 @@ class BulkCopies:
             g = m.shadow.granules(cta, np.array([offset]), size)
             m.defects(inst, m.shadow.write_by(g, lanes, pc), lanes)
             m.shadow.arrived(g[0], phase.column, phase.base + phase.completed + 1)
+            m.over_barriers(inst, np.array([start]), size, lanes)
         if m.trace is not None:
             m.trace.signal(pc, lanes, "copy", phase.key, size, 0)
         self.barriers.complete(inst, phase, size, thread)

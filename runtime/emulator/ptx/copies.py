@@ -76,7 +76,6 @@ class AsyncCopies:
             raise CompileError("ptxas 13.0 can make an illegal instruction of cp.async with a cache policy")
         width = size.value
         take = inst.args[3] if len(inst.args) > 3 else None
-        ignore = isinstance(take, RegUse) and take.reg.type == "pred"
         to = Access(m, inst, pc, "shared", dst, width, True)
         frm = Access(m, inst, pc, "global", src, width, False)
 
@@ -86,12 +85,13 @@ class AsyncCopies:
             count = None
             if isinstance(take, Imm):
                 count = np.full(len(offset), take.value, np.int64)
-            elif ignore and isinstance(take, RegUse):
-                p = pick(m.reg(take.reg), lanes) != take.negated
-                count = np.where(p, 0, width)
             elif isinstance(take, RegUse):
                 count = pick(m.reg(take.reg), lanes).astype(np.int64)
             source = frm.address(lanes)
+            if count is not None and m.checks and (count > width).any():
+                i = int(np.argmax(count > width))
+                text = f"asks for {int(count[i])} bytes of a copy of {width}: undefined"
+                m.tell("out-of-bounds", inst, text, i if lanes is None else int(lanes[i]))
             words = self._read(frm, source, lanes, count, width)
             if not m.checks:
                 to.shared.store(offset, width, words, lanes)

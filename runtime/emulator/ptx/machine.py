@@ -98,6 +98,8 @@ class Machine:
         """The `Tracer` while a batch runs of which something is recorded."""
         self.visits: dict[tuple[int, int], tuple[int, Inst, int]] = {}
         """(Warp, CTA) -> clock, instruction and thread of the last use of another CTA's shared memory."""
+        self.barrier_words: Array | None = None
+        """Which 8 bytes of the batch's shared memory are an mbarrier; None while nothing is."""
         self.undefined: dict[int, np.ndarray] = {}
         self.suspects: set[int] = set()
         self.fragments: dict[Any, Any] = {}
@@ -214,6 +216,7 @@ class Machine:
         self.carry[:] = False
         self.fragment_values.clear()
         self.visits.clear()
+        self.barrier_words = None
         if self.checks:
             self.shared[:] = 0xBD
             if self.local_valid is not None:
@@ -231,6 +234,24 @@ class Machine:
             )
             if self.globals is not None:
                 self.globals.new_batch()
+
+    def is_barrier(self, key: int, yes: bool) -> None:
+        """An mbarrier has been made at a byte of the batch's shared memory, or has gone."""
+        if self.barrier_words is None:
+            self.barrier_words = np.zeros(len(self.shared) // 8, np.bool_)
+        self.barrier_words[key >> 3] = yes
+
+    def over_barriers(self, inst: Inst, at: Array, width: int, threads: Array) -> None:
+        """Whether a write to bytes of the batch's shared memory [n], by these threads, reaches into an mbarrier."""
+        words = self.barrier_words
+        if words is None or not len(at):
+            return
+        hit = words[at >> 3] | words[(at + width - 1) >> 3]
+        if hit.any():
+            i = int(np.argmax(hit))
+            first = int(at[i]) % self.shared_stride
+            text = f"writes {self.place(first)}, where an mbarrier is that nobody has invalidated: undefined"
+            self.tell("hazard", inst, text, int(threads[i]))
 
     def visit(self, inst: Inst, cta: Array, lanes: Array) -> None:
         """Threads use shared memory of CTAs of the cluster, which must not end before they know of it."""

@@ -215,6 +215,11 @@ class MBarriers:
                 expected = int(values[thread])
                 if not 1 <= expected <= MAX_COUNT:
                     m.report("hazard", inst, f"an mbarrier counts 1 to {MAX_COUNT} arrivals, not {expected}", thread)
+                if m.checks:
+                    if key in self.known:
+                        text = f"initialises {self.name(key)}, which is one already: undefined without mbarrier.inval"
+                        m.tell("hazard", inst, text, thread)
+                    m.is_barrier(key, True)
                 warp = int(m.global_warp[thread])
                 column, columns, clock = 0, 1, 0
                 if m.checks:
@@ -237,6 +242,8 @@ class MBarriers:
             for key, threads in self.runs(inst, access, mask):
                 if self.find(inst, key, threads) is not None:
                     del self.known[key]
+                    if self.m.checks:
+                        self.m.is_barrier(key, False)
 
         return run
 
@@ -244,6 +251,10 @@ class MBarriers:
         """Each thread arrives `count` times; gives the number of the phase that each arrived in."""
         m = self.m
         tokens = np.zeros(len(threads), np.uint64)
+        if not 1 <= count <= MAX_COUNT:
+            m.tell("hazard", inst, f"an arrival counts for 1 to {MAX_COUNT}, not {count}", int(threads[0]))
+            return tokens
+        phases = phase.completed
         warps = m.global_warp[threads]
         first = 0
         left = count
@@ -274,6 +285,9 @@ class MBarriers:
                 left = count
         if m.checks:
             m.shadow.advance(np.unique(warps))
+            if phase.completed != phases and "noComplete" in inst.name:
+                text = f"completes a phase of {self.name(phase.key)}, which .noComplete must not: undefined"
+                m.tell("hazard", inst, text, int(threads[-1]))
         return tokens
 
     def _arrive(self, inst: Inst, row: isa.Inst, access: Access) -> Step:

@@ -443,6 +443,8 @@ class Access:
         cta = m.cta_of if lanes is None else m.cta_of[lanes]
         g = m.shadow.granules(cta, offset, self.width)
         threads = m.every if lanes is None else lanes
+        if self.writes:
+            m.over_barriers(self.inst, cta * m.shared_stride + offset, self.width, threads)
         if self.volatile:
             m.shadow.acquire_writes(g, warps)
         if m.globals is not None and (atomic or self.strong):

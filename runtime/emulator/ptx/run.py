@@ -1,4 +1,4 @@
-"""Scheduling of warps in the PTX emulator: divergence, reconvergence, barriers, and what was counted.
+"""Scheduling of warps in the PTX emulator: divergence, reconvergence, and what never ends.
 
 In: a machine and its decoded blocks. Out: the batch run to its end. The idea: a *group* is a set of threads at one
 place, at first all threads of all CTAs of the batch. A branch on which threads differ parts a group; the parts meet
@@ -12,15 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from wavedsl.codegen.ptx import isa
-from wavedsl.codegen.ptx.operand_rules import used_operands
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx import flow as ptx_flow
+from wavedsl.runtime.emulator.ptx.cta_barriers import Barriers
 from wavedsl.runtime.emulator.ptx.gather import Gathering
 from wavedsl.runtime.emulator.ptx.machine import Array, Mask
 from wavedsl.runtime.emulator.ptx.mbarrier import SPINS, Deadlock
-from wavedsl.runtime.emulator.ptx.module import Imm, Inst
-from wavedsl.runtime.emulator.ptx.operands import Destination, source
+from wavedsl.runtime.emulator.ptx.module import Inst
+from wavedsl.runtime.emulator.ptx.operands import source
 from wavedsl.runtime.emulator.ptx.program import Program, Stop
 from wavedsl.runtime.emulator.ptx.trace import Tracer
 from wavedsl.runtime.emulator.ptx.unwritten import blame
@@ -54,33 +53,6 @@ class Group:
     join: Join | None
 
 
-@dataclass(eq=False)
-class Waiting:
-    """Threads blocked at a barrier, and where they go on."""
-
-    barrier: int
-    block: int
-    mask: Array
-    join: Join | None
-    inst: Inst
-    reduce: Any = None
-
-
-@dataclass(eq=False)
-class Barrier:
-    """State of one barrier number in every CTA of the batch."""
-
-    lanes: Array
-    need: Array
-    into: Array
-    values: Array
-
-    def fit(self, columns: int) -> None:
-        """Room for columns that mbarriers have added since somebody came first."""
-        if self.into.shape[1] < columns:
-            self.into = np.pad(self.into, ((0, 0), (0, columns - self.into.shape[1])))
-
-
 class Runner:
     """Runs one batch after another of a program."""
 
@@ -91,14 +63,13 @@ class Runner:
         self.executed = [0] * len(self.blocks)
         self.runnable: list[Group] = []
         self.joins: list[Join] = []
-        self.waiting: list[Waiting] = []
-        self.barriers: dict[int, Barrier] = {}
         self.policy = ("first", "last", "random")[int(self.m.rng.integers(3))] if self.m.checks else "first"
         self.turns: list[Group] = []
         self.budget, self.look = MAX_BLOCKS, LOOK_BLOCKS
         self.held: tuple[Any, np.ndarray] | None = None
         self.tracer: Tracer | None = None
         self.gathering = Gathering(self.m, self._taken, self._add, self._go)
+        self.barriers = Barriers(self.m, self._taken, self._start, self._go, self._die)
         self.ends = [self._end(b) for b in range(len(self.blocks))]
 
     # -------------------------------------------------------------------------------------------- batches
@@ -110,9 +81,10 @@ class Runner:
         m.trace = self.tracer if self.tracer is not None and self.tracer.new_batch(first, m.ctas) else None
         self.p.engines.reset()
         self.gathering.reset()
+        self.barriers.reset()
         for index, state in m.undefined.items():
             state[:] = -1 if index in m.suspects else 0
-        self.runnable, self.joins, self.waiting, self.barriers, self.turns = [], [], [], {}, []
+        self.runnable, self.joins, self.turns = [], [], []
         mask = None if m.live.all() else m.live.copy()
         if mask is not None and not mask.any():
             return
@@ -126,12 +98,12 @@ class Runner:
                 self._run_group(g)
                 if MAX_BLOCKS - self.budget > self.look and not any(self.p.watches) and self._goes_round(ran):
                     return
-            elif not (self._release_joins() or self._release_barriers()):
+            elif not (self._release_joins() or self.barriers.release()):
                 break
             if self.budget < 0:
                 self._livelock()
                 return
-        if self.waiting or self.gathering.holds():
+        if self.barriers.waiting or self.gathering.holds():
             self._deadlock()
         self.p.engines.barriers.finish()
         m.farewell()
@@ -160,6 +132,9 @@ class Runner:
         self._shrink(g)
         self.runnable.append(g)
 
+    def _start(self, block: int, mask: Mask, join: Join | None) -> None:
+        self._add(Group(block, mask, join))
+
     def _shrink(self, g: Group) -> None:
         if g.mask is not None and g.mask.all():
             g.mask = None
@@ -181,7 +156,7 @@ class Runner:
                 g = g2
                 continue
             quantum -= 1
-            alone = not (self.runnable or self.joins or self.waiting)
+            alone = not (self.runnable or self.joins or self.barriers.waiting)
             if quantum < 0 and (not alone or MAX_BLOCKS - self.budget > self.look):
                 # The others have a turn each before the policy chooses again, so that none starves.
                 self._release_joins()
@@ -268,7 +243,7 @@ class Runner:
             return self.gathering.budget(inst, row, follow)
         if "cluster" in row.effects:
             return self.gathering.cluster(inst, row, follow)
-        return self._barrier(block, inst, row, follow)
+        return self.barriers.end(block, inst, row, follow)
 
     def _go(self, g: Group, block: int) -> bool:
         if block < 0:
@@ -381,8 +356,8 @@ class Runner:
                 here = join.arrived & m.live
                 if here.any():
                     self._add(Group(self.p.flow.block_at[join.at], here, join.parent))
-        if self.waiting:
-            self._release_barriers()
+        if self.barriers.waiting:
+            self.barriers.release()
         self.gathering.release_clusters()
 
     def _trap(self, inst: Inst, follow: int) -> Any:
@@ -397,192 +372,13 @@ class Runner:
 
         return end
 
-    # -------------------------------------------------------------------------------------------- barriers
-
-    def _barrier(self, block: Any, inst: Inst, row: isa.Inst, follow: int) -> Any:
-        m = self.m
-        args = dict(zip([op.name for op in used_operands(row, len(inst.args))], inst.args))
-        number = source(m, args["id"], "u32") if "id" in args else np.zeros(1, np.uint32)
-        count = source(m, args["count"], "u32") if "count" in args else None
-        waits = "sync" in row.effects
-        aligned = "convergent" in row.effects or "aligned" in row.mods
-        reduce = None
-        if "reduce" in row.effects:
-            op = row.mods.get("op", "popc")
-            reduce = op, Destination(m, args["d"], "pred" if op != "popc" else "u32"), source(m, args["c"], "pred")
-        plain = count is None and waits and reduce is None and isinstance(args.get("id"), Imm)
-
-        def end(g: Group) -> bool:
-            mask = g.mask
-            if inst.guard is not None:
-                on = self._taken(inst, mask)
-                rest = ~on if mask is None else mask & ~on
-                if not on.any():
-                    return self._go(g, follow)
-                if rest.any():
-                    self._add(Group(follow, rest, g.join))
-                    mask = on
-            if mask is None and plain and not self.waiting and not self.barriers:
-                # Everybody is here: nothing to keep.
-                if m.checks:
-                    m.shadow.barrier_all()
-                return self._go(g, follow)
-            mask = np.ones(m.T, bool) if mask is None else mask
-            ids = np.broadcast_to(number() if callable(number) else number, (m.T,))
-            counts = (
-                np.zeros(m.T, np.uint32)
-                if count is None
-                else np.broadcast_to(count() if callable(count) else count, (m.T,))
-            )
-            for n in np.unique(ids[mask]).tolist():
-                if m.trace is not None:
-                    on = np.flatnonzero(mask & (ids == n))
-                    m.trace.signal(block.end - 1, on, "barrier", n, int(counts[on[0]]) // 32)
-                self._meet(inst, int(n), counts, mask & (ids == n), waits, aligned, follow, g.join, reduce)
-            if not waits:
-                g.mask = mask
-                self._shrink(g)
-                self._release_barriers()
-                return self._go(g, follow)
-            self._release_barriers()
-            return False
-
-        return end
-
-    def _meet(
-        self,
-        inst: Inst,
-        n: int,
-        counts: Array,
-        mask: Array,
-        waits: bool,
-        aligned: bool,
-        follow: int,
-        join: Join | None,
-        reduce: Any,
-    ) -> None:
-        m = self.m
-        if n > 15:
-            m.report("unsupported", inst, f"barrier {n}: a CTA has barriers 0 to 15", int(np.argmax(mask)))
-            raise Stop
-        lanes = mask.reshape(m.NW, 32)
-        here = lanes.any(axis=1)
-        if aligned:
-            absent = here & (m.live.reshape(m.NW, 32) & ~lanes).any(axis=1)
-            if absent.any() and not m.seen("barrier-divergence", inst):
-                warp = int(np.argmax(absent))
-                lane = int(np.argmax(m.live.reshape(m.NW, 32)[warp] & ~lanes[warp]))
-                m.report(
-                    "barrier-divergence",
-                    inst,
-                    f"barrier {n} is executed by part of a warp (lane {lane} is elsewhere)",
-                    warp * 32 + int(np.argmax(lanes[warp])),
-                )
-        bar = self.barriers.get(n)
-        if bar is None:
-            bar = self.barriers[n] = Barrier(
-                np.zeros(m.T, bool),
-                np.zeros(m.ctas, np.int64),
-                np.zeros((m.ctas, m.shadow.columns if m.checks else 1), np.int32),
-                np.zeros(m.T, bool),
-            )
-        bar.lanes |= mask
-        need = counts[mask]
-        ctas = m.cta_of[mask]
-        bar.need[ctas] = need
-        if need.any() and (need % 32).any() and not m.seen("barrier-divergence", inst):
-            m.report(
-                "barrier-divergence",
-                inst,
-                f"barrier {n}: thread count {int(need[0])} is not a multiple of 32",
-                int(np.argmax(mask)),
-            )
-        if reduce is not None:
-            value = np.broadcast_to(reduce[2]() if callable(reduce[2]) else reduce[2], (m.T,))
-            bar.values[mask] = value[mask]
-        if m.checks:
-            warps = np.flatnonzero(here)
-            bar.fit(m.shadow.columns)
-            m.shadow.arrive(bar.into, warps // m.warps, warps)
-        if waits:
-            self.waiting.append(Waiting(n, follow, mask, join, inst, reduce))
-
-    def _release_barriers(self) -> bool:
-        """Complete the barriers that have everybody; True if any thread goes on."""
-        m = self.m
-        moved = False
-        live = m.live.reshape(m.ctas, m.warps, 32)
-        for n in sorted(self.barriers):
-            bar = self.barriers[n]
-            lanes = bar.lanes.reshape(m.ctas, m.warps, 32)
-            come = lanes.any(axis=2) & ~(live & ~lanes).any(axis=2)
-            everyone = (come | ~live.any(axis=2)).all(axis=1) & lanes.any(axis=(1, 2))
-            enough = (come.sum(axis=1) * 32 >= bar.need) & (bar.need > 0)
-            done = np.where(bar.need > 0, enough, everyone) & lanes.any(axis=(1, 2))
-            if not done.any():
-                continue
-            threads = np.repeat(done, m.warps * 32)
-            rest = []
-            for w in self.waiting:
-                if w.barrier != n or not (w.mask & threads).any():
-                    rest.append(w)
-                    continue
-                go = w.mask & threads
-                if m.checks:
-                    warps = np.flatnonzero(go.reshape(m.NW, 32).any(axis=1))
-                    bar.fit(m.shadow.columns)
-                    m.shadow.acquire(bar.into, warps // m.warps, warps)
-                if w.reduce is not None:
-                    self._reduce(w, bar, go)
-                if w.block < 0:
-                    self._die(go)
-                else:
-                    self._add(Group(w.block, go & m.live, w.join))
-                moved = True
-                stay = w.mask & ~threads
-                if stay.any():
-                    rest.append(Waiting(n, w.block, stay, w.join, w.inst, w.reduce))
-            self.waiting = rest
-            bar.lanes &= ~threads
-            bar.into[done] = 0
-            bar.into[done] = 0
-            bar.need[done] = 0
-            if not bar.lanes.any():
-                del self.barriers[n]
-        return moved
-
-    def _reduce(self, w: Waiting, bar: Barrier, go: Array) -> None:
-        m = self.m
-        op, destination, _ = w.reduce
-        per_cta = bar.values.reshape(m.ctas, -1)
-        took_part = bar.lanes.reshape(m.ctas, -1)
-        if op == "popc":
-            value = (per_cta & took_part).sum(axis=1).astype(np.uint32)
-        elif op == "and":
-            value = (per_cta | ~took_part).all(axis=1)
-        else:
-            value = (per_cta & took_part).any(axis=1)
-        destination.put(np.repeat(value, m.warps * 32), go)
+    # ------------------------------------------------------------------------------------- what does not end
 
     def _deadlock(self) -> None:
         """Name who waits where for whom."""
-        m = self.m
         self.p.engines.barriers.deadlock()
         self.gathering.deadlock()
-        for w in self.waiting:
-            thread = int(np.argmax(w.mask))
-            cta = int(m.cta_of[thread])
-            bar = self.barriers[w.barrier]
-            lanes = bar.lanes.reshape(m.ctas, m.warps, 32)[cta]
-            come = [i for i in range(m.warps) if lanes[i].any()]
-            live = m.live.reshape(m.ctas, m.warps, 32)[cta]
-            missing = [i for i in range(m.warps) if live[i].any() and i not in come]
-            need = int(bar.need[cta])
-            wants = f"{need // 32} warps" if need else "every warp"
-            lacks = f"; missing: warps {missing}, which wait elsewhere" if missing else "; the others have ended"
-            m.report(
-                "deadlock", w.inst, f"barrier {w.barrier} waits for {wants}, only warps {come} have come{lacks}", thread
-            )
+        self.barriers.deadlock()
 
     def _goes_round(self, ran: np.ndarray | None) -> bool:
         """Whether the threads only loop: registers and shared memory come back bit for bit after each had its turn.
@@ -612,7 +408,7 @@ class Runner:
         g = self.runnable[0]
         inst = self.m.function.insts[self.blocks[g.block].start]
         thread = 0 if g.mask is None else int(np.argmax(g.mask))
-        waiting = "".join(f"; other warps wait at line {w.inst.line}" for w in self.waiting[:1])
+        waiting = "".join(f"; other warps wait at line {w.inst.line}" for w in self.barriers.waiting[:1])
         self.m.report(
             "deadlock",
             inst,

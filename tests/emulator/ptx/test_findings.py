@@ -406,6 +406,41 @@ def test_asynchronous_copy_without_its_wait(change, kind, seed):
     assert "cp.async" in f.message
 
 
+@pytest.mark.parametrize(("size", "wrong"), [("16", False), ("0", False), ("4", False), ("17", True), ("%r1", True)])
+def test_a_copy_of_more_bytes_than_it_has_room_for(size, wrong):
+    """PTX ISA: a src-size larger than cp-size is undefined."""
+    first = "cp.async.cg.shared.global [%r4], [%d2], 16"
+    text = COPY.replace(first, f"mov.u32 %r1, 20;\n{first}, {size}", 1)
+    report, source, out = copy(text)
+    if wrong:
+        assert "of a copy of 16" in one(report, "out-of-bounds", "cp.async.cg").message
+        return
+    assert report.findings == []
+    kept = np.where(np.arange(256) % 4 < int(size) // 4, source, 0)
+    assert np.array_equal(out, np.concatenate([kept[128:], kept[:128]]))
+
+
+# Lane by lane: even ones close a group of the first copy and wait for it, odd ones close none and wait for all.
+PARTED = COPY.replace("cp.async.commit_group;\ncp.async.cg.shared.global [%r4+1024]", """and.b32 %r1, %r0, 1; setp.eq.u32 %p1, %r1, 1;
+@%p1 bra ODD;
+cp.async.commit_group;
+ODD: cp.async.cg.shared.global [%r4+1024]""").replace("cp.async.wait_group 1;", """@%p1 bra LAST;
+cp.async.wait_group 1;
+bra BOTH;
+LAST: cp.async.wait_group 0;
+BOTH:""")  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_each_threads_own(seed):
+    """PTX ISA: cp.async-groups are per thread. An odd lane has one group of both copies, an even one has two."""
+    report, source, out = copy(PARTED, seed)
+    assert report.findings == []
+    assert np.array_equal(out, np.concatenate([source[128:], source[:128]]))
+    early = copy(PARTED.replace("LAST: cp.async.wait_group 0", "LAST: cp.async.wait_group 1"), seed)[0]
+    one(early, "missing-wait", "ld.shared.v4.b32")
+
+
 def test_overwriting_a_copy_in_flight():
     text = COPY.replace("cp.async.wait_group 1;", "st.shared.b32 [%r4+1024], %r0;\ncp.async.wait_group 1;")
     one(copy(text)[0], "missing-wait", "st.shared.b32")

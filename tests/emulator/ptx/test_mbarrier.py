@@ -58,6 +58,40 @@ def test_waiting_for_an_mbarrier_that_nobody_initialises_ends():
     assert deadlocks and "nobody initialises it" in deadlocks[0], [str(f) for f in report.findings]
 
 
+MADE = """mov.u32 %r0, %tid.x; mov.u32 %r20, bar; mov.u32 %r3, 0; setp.eq.u32 %p0, %r0, 0;
+@%p0 mbarrier.init.shared.b64 [%r20], 2; bar.sync 0;
+"""
+
+
+@pytest.mark.parametrize("code, message", [
+    ("mbarrier.arrive.shared.b64 %d1, [%r20], %r3;", "an arrival counts for 1 to 1048575, not 0"),
+    ("mbarrier.arrive.noComplete.shared.b64 %d1, [%r20], 2;", ".noComplete must not"),
+    ("mbarrier.init.shared.b64 [%r20], 2;", "which is one already"),
+    ("st.shared.b32 [%r20+4], 7;", "writes bar+4, where an mbarrier is"),
+    ("st.shared.v2.b64 [%r20], {%d1, %d1};", "writes bar, where an mbarrier is"),
+    ("atom.shared.add.u32 %r4, [%r20], 1;", "writes bar, where an mbarrier is"),
+    ("ld.param.u64 %d0, [p0]; cp.async.ca.shared.global [%r20], [%d0], 8; cp.async.wait_all;", "writes bar, where"),
+])  # fmt: skip
+def test_what_is_undefined_of_a_living_mbarrier(code, message):
+    """PTX ISA: counts are 1 to 2^20 - 1; .noComplete must not complete a phase; a valid mbarrier is invalidated before
+    its place is used for anything else, another mbarrier included."""
+    on = "; ".join(f"@%p0 {part.strip()}" for part in code.strip(";").split(";"))
+    report, _ = go(f"{MADE}mov.u64 %d1, 0; {on}; ret;", block=32)
+    (found,) = [f.message for f in report.findings if f.kind != "uninitialised-read"]  # which an atomic is too
+    assert message in found
+
+
+@pytest.mark.parametrize("code", [
+    "mbarrier.arrive.noComplete.shared.b64 %d1, [%r20], 1",
+    "mbarrier.inval.shared.b64 [%r20]; @%p0 mbarrier.init.shared.b64 [%r20], 2",
+    "mbarrier.inval.shared.b64 [%r20]; @%p0 st.shared.b32 [%r20+4], 7",
+    "st.shared.b32 [%r20+8], 7",
+])  # fmt: skip
+def test_what_is_not(code):
+    report, _ = go(f"{MADE}@%p0 {code}; ret;", block=32)
+    assert report.findings == []
+
+
 def test_tokens():
     text = """mov.u32 %r0, %tid.x; mov.u32 %r20, bar; setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared.b64 [%r20], 64; bar.sync 0;
 mbarrier.test_wait.parity.shared.b64 %p4, [%r20], 1; selp.u32 %r2, 10, 0, %p4; bar.sync 0;

@@ -479,6 +479,58 @@ def test_flush_to_zero():
     assert elementwise("mul.f32 %out, %in0, 0f3F000000;", [tiny], 32).view(np.float32)[0] == np.float32(1e-40) / 2
 
 
+HALF_TINY = np.array([6e-8, -6e-8, 2.0**-14 - 2.0**-24, 2.0**-14, -1.0], np.float16)
+
+
+@pytest.mark.parametrize(
+    ("code", "want"),
+    [("neg.ftz.f16 %out, %in0;", [-0.0, 0.0, -0.0, -(2.0**-14), 1.0]),
+     ("abs.ftz.f16 %out, %in0;", [0.0, 0.0, 0.0, 2.0**-14, 1.0]),
+     ("min.ftz.f16 %out, %in0, %in1;", [0.0, -0.0, 0.0, 0.0, -1.0]),
+     ("max.ftz.f16 %out, %in0, %in1;", [0.0, 0.0, 0.0, 2.0**-14, 0.0]),
+     ("add.ftz.f16 %out, %in0, %in0;", [0.0, -0.0, 0.0, 2.0**-13, -2.0])],
+)  # fmt: skip
+def test_flush_to_zero_of_halves(code, want):
+    """PTX ISA: .ftz flushes denormal inputs and results to zeros of the same sign, of f16 as of f32."""
+    zero = np.zeros(5, np.float16)
+    got = elementwise(code, [HALF_TINY, zero], 16).view(np.float16)
+    assert got.tolist() == want and np.signbit(got).tolist() == np.signbit(want).tolist()
+
+
+def test_comparisons_that_flush_halves():
+    both = [HALF_TINY, np.zeros(5, np.float16)]
+    for ftz, want in (("", [1, 0, 1, 1, 0]), (".ftz", [0, 0, 0, 1, 0])):
+        got = elementwise(f"setp.gt{ftz}.f16 %p1, %in0, %in1; selp.u32 %out, 1, 0, %p1;", both, 32)
+        assert got.tolist() == want
+        got = elementwise(f"set.gt{ftz}.u32.f16 %out, %in0, %in1;", both, 32)
+        assert got.tolist() == [0xFFFFFFFF * x for x in want]
+    pair = [np.array([0x0001_8001, 0x3C00_0400], np.uint32), np.zeros(2, np.uint32)]
+    for ftz, want in (("", [2, 3]), (".ftz", [0, 3])):
+        code = f"setp.gt{ftz}.f16x2 %p1|%p2, %in0, %in1; selp.u32 %r1, 1, 0, %p1; selp.u32 %r2, 2, 0, %p2;"
+        assert elementwise(code + "or.b32 %out, %r1, %r2;", pair, 32).tolist() == want
+
+
+def test_powers_of_two_in_bf16_flush():
+    """`.ftz` is part of the form: 2^-127 would be a denormal, and a denormal is 0."""
+    x = np.array([-126, -127, 1e-39, 3], ml_dtypes.bfloat16)
+    got = elementwise("ex2.approx.ftz.bf16 %out, %in0;", [x], 16).view(ml_dtypes.bfloat16)
+    assert got.astype(float).tolist() == [2.0**-126, 0.0, 1.0, 8.0]
+
+
+@pytest.mark.parametrize(("type_", "dtype"), [("f32", np.float32), ("f64", np.float64)])
+def test_classes_of_numbers(type_, dtype):
+    """PTX ISA, testp: "As a special case, positive and negative zero are considered normal numbers."."""
+    tiny = float(np.finfo(dtype).tiny)
+    x = np.array([0.0, -0.0, tiny, -tiny / 2, 1, np.inf, -np.inf, np.nan], dtype)
+    classes = {
+        "finite": [1, 1, 1, 1, 1, 0, 0, 0], "infinite": [0, 0, 0, 0, 0, 1, 1, 0], "number": [1, 1, 1, 1, 1, 1, 1, 0],
+        "notanumber": [0, 0, 0, 0, 0, 0, 0, 1], "normal": [1, 1, 1, 0, 1, 0, 0, 0], "subnormal": [0, 0, 0, 1, 0, 0, 0, 0],
+    }  # fmt: skip
+    for op, want in classes.items():
+        code = f"testp.{op}.{type_} %p1, %in0; selp.u32 %out, 1, 0, %p1;"
+        assert elementwise(code, [x], 32).tolist() == want, op
+
+
 def test_saturation_clamps_to_one():
     a = np.array([-1, 0.25, 1.5, math.nan, math.inf, -0.0], np.float32)
     got = elementwise("add.sat.f32 %out, %in0, 0f00000000;", [a], 32).view(np.float32)

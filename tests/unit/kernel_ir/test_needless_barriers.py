@@ -18,11 +18,11 @@ import wavedsl as wd
 M, N = wd.symbols("M N")
 
 
-def kernel(parts: str, wave_size: int = 64) -> Kernel:
+def kernel(parts: str, wave_size: int = 64, waves: int = 4) -> Kernel:
     """`w` and `r`: a write, each thread its own word, and a read of the neighbour's of buffer a; `W` and `R`: of buffer
     b; `o` and `O`: reads of the own word; `A`: an asynchronous copy to b; `c`: a wait for copies; `|`: a barrier; `!`:
     a barrier of the wave; `f`: a fence; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
-    b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
+    b = Builder(new_kernel("k", "gfx942", ["y"], waves=waves))
     b.kernel.wave_size = wave_size
     b.kernel.shared_names.update(a=(0, 4096), b=(4096, 4096))
     b.kernel.shared_bytes = 8192
@@ -107,7 +107,21 @@ def test_barriers_of_a_warp_order_its_lanes_alone(parts: str, stay: int, of_warp
     assert no_needless_barriers(k) == []
     groups = kernel(parts, wave_size=128)
     remove_needless_barriers(groups)
-    assert sum(op.name == "wave.barrier" for op in groups.body.walk()) == parts.count("!")
+    again = parts == "!c!"  # where nothing copies the wait is none
+    assert sum(op.name == "wave.barrier" for op in groups.body.walk()) == parts.count("!") - again
+
+
+@pytest.mark.parametrize(("parts", "stay", "alone"), [
+    ("!!", 1, 1), ("!!!", 1, 1), ("!w!r!", 3, 3), ("!o!", 2, 2), ("!A!", 2, 2), ("!(!)!", 3, 3), ("![!]!", 3, 3),
+    ("!(w!!)", 2, 2), ("f!w", 1, 0), ("f|!w", 1, 0), ("w!f!r", 2, 1), ("|!w", 1, 1),
+])  # fmt: skip
+def test_the_second_of_two_barriers_of_a_warpgroup_goes(parts: str, stay: int, alone: int) -> None:
+    """Those of all waves are not those of one, but where there is one alone."""
+    for waves, want in ((4, stay), (1, alone)):
+        k = kernel(parts, wave_size=128, waves=waves)
+        remove_needless_barriers(k)
+        assert (waves, sum(op.name == "wave.barrier" for op in k.body.walk())) == (waves, want)
+        assert no_needless_barriers(k) == []
 
 
 def test_each_barrier_is_asked_about_by_itself() -> None:

@@ -1,18 +1,19 @@
-"""Waits for asynchronous copies at which none can be in flight go from a kernel; all others stay."""
+"""Waits for asynchronous copies and bulk stores at which none can be in flight go from a kernel; all others stay."""
 
 from __future__ import annotations
 
 import pytest
 from amdgcn_kernels import new_kernel
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import Kernel
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op
 from wavedsl.ir.kernel.needless_waits import remove_needless_waits
 from wavedsl.ir.kernel.passes import no_needless_waits
 
 
 def kernel(parts: str) -> Kernel:
-    """`c`: a copy whose group is closed; `e`: a group without copies; a digit: a wait that lets as many pass; `(` and
-    `)`: a loop of three trips; `[` and `]`: a branch."""
+    """`c`: a copy whose group is closed; `e`: a group without copies; a digit: a wait that lets as many pass; `s`: a
+    bulk store whose group is closed; `E`: a group of none; `w` and `r`: a wait until all have been written, or read;
+    `v`: until all but one have been read; `(` and `)`: a loop of three trips; `[` and `]`: a branch."""
     b = Builder(new_kernel("k", "gfx942", ["y"], waves=4))
     b.kernel.shared_names.update(a=(0, 4096))
     b.kernel.shared_bytes = 4096
@@ -36,6 +37,13 @@ def kernel(parts: str) -> Kernel:
                 b.copy_commit()
             elif part == "e":
                 b.copy_commit()
+            elif part == "s":
+                b.copy_bulk_store(b.param(0), at, b.cmp("eq", b.lane(), 0), [b.wgid(0)])
+                b.bulk_commit()
+            elif part == "E":
+                b.bulk_commit()
+            elif part in "wrv":
+                b.bulk_wait(int(part == "v"), reading=part != "w")
             else:
                 b.copy_wait(int(part))
         return ""
@@ -48,11 +56,14 @@ def left(parts: str) -> str:
     made = kernel(parts)
     remove_needless_waits(made)
     assert not no_needless_waits(made)
-    return "".join(
-        "c" if op.name == "copy.commit" else str(op.attrs["pending"])
-        for op in made.body.walk()
-        if op.name in ("copy.commit", "copy.wait")
-    )
+    names = {"copy.commit": "c", "bulk.commit": "s"}
+
+    def letter(op: Op) -> str:
+        if op.name == "bulk.wait":
+            return ("v" if op.attrs["pending"] else "r") if op.attrs["reading"] else "w"
+        return names.get(op.name) or str(op.attrs["pending"])
+
+    return "".join(map(letter, (op for op in made.body.walk() if op.name in (*names, "copy.wait", "bulk.wait"))))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,9 @@ def left(parts: str) -> str:
         ("[c]0", "c0"), ("[0c]1", "c"),
         ("c((0)c)0", "c0c0"), ("(c)9", "c9"),
         ("e0", ""), ("ce1", "cc1"), ("c0e1c0", "c0c0"), ("c(0e)0", "c00"),  # counted from a copy on
+        ("wrs", "s"), ("sr", "sr"), ("sw", "sw"), ("swr", "sw"), ("srw", "srw"), ("srr", "sr"), ("rsrsw", "srsw"),
+        ("sv", "s"), ("ssv", "ssv"), ("sEv", "ssv"), ("Ew", ""), ("srEv", "srs"), ("srEw", "srsw"),
+        ("(rs)w", "rsw"), ("(w)", ""), ("[s]w", "sw"), ("[w]", ""), ("s(wE)r", "swr"), ("c0w", "c0"), ("sw0", "sw"),
     ],
 )  # fmt: skip
 def test_waits_that_wait_for_nothing_go(parts: str, stay: str) -> None:
