@@ -19,7 +19,8 @@ from typing import Any
 from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.ops import MADE_ANYWHERE
-from wavedsl.ir.kernel.kernel_ir import B32, Value
+from wavedsl.ir.dtypes import DType
+from wavedsl.ir.kernel.kernel_ir import B32, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.cells import cells_of, from_cell
@@ -83,13 +84,13 @@ def _moves(low: Lowering, n: Node, position: int) -> bool:
 @dataclass(frozen=True)
 class _Place:
     """An operand's tile in shared memory: `dims` from the outermost inward, with the distance of neighbours along each
-    in elements of `size` bytes. `sizes`: the elements that are stored of each, the others of `extents` are padding."""
+    in elements of `size` bytes. `padded`: more is read than lanes hold of the operand, which is 0."""
 
     dims: tuple[str, ...]
     pitch: Mapping[str, int]
-    sizes: Mapping[str, int]
     size: int
     bytes: int
+    padded: bool
 
     def offsets(self, layout: Layout) -> list[int]:
         """Per element of a layout, where it lies from the place that the lane's own coordinates give."""
@@ -97,11 +98,9 @@ class _Place:
         return [sum(o[axis] * pitch for axis, pitch in axes) for o in layout.element_offsets()]
 
     def run(self, layout: Layout) -> int:
-        """Elements of a lane, up to 16 bytes, that lie side by side: of all of them either every one was stored or
-        none."""
+        """Elements of a lane, up to 16 bytes, that lie side by side."""
         inner, held = self.dims[-1], set(self.offsets(layout))
         steps = [*layout.lane_columns(inner), *(self.pitch[d] for d in self.dims[:-1])]
-        steps += [self.sizes[inner], dict(layout.extents)[inner]]
         count = VECTOR_BYTES // self.size
         while count > 1 and (any(x % count for x in steps) or any(x - x % count + j not in held for x in held
                                                                    for j in range(count))):  # fmt: skip
@@ -119,17 +118,19 @@ def _place(low: Lowering, n: Node, position: int) -> _Place:
     source, wanted = _layouts(low, n, position)
     k = low.inference.mmas[n.id].k
     along_k = (*(d for d in source.dims if d != k), k)
-    found = [_lines(dims, source, wanted, n.inputs[position].dtype.bits // 8) for dims in (along_k[::-1], along_k)]
+    found = [_lines(low, dims, source, wanted, n.inputs[position].dtype) for dims in (along_k[::-1], along_k)]
     return max(found, key=lambda place: place.run(wanted))
 
 
-def _lines(dims: tuple[str, ...], source: Layout, wanted: Layout, size: int) -> _Place:
-    sizes, most = dict(source.extents), dict(wanted.extents)
+def _lines(low: Lowering, dims: tuple[str, ...], source: Layout, wanted: Layout, dtype: DType) -> _Place:
+    held, read = dict(source.extents), dict(wanted.extents)
     pitch, step = {}, 1
     for d in reversed(dims):
         pitch[d] = step
-        step *= max(sizes[d], most[d]) + (APART if step == 1 and len(dims) > 1 else 0)
-    return _Place(dims, pitch, sizes, size, -(-step * size // VECTOR_BYTES) * VECTOR_BYTES)
+        step *= max(held[d], read[d]) + (APART if step == 1 and len(dims) > 1 else 0)
+    size, padded = dtype.bits // 8, any(read[d] > held[d] for d in dims)
+    unit = VECTOR_BYTES * (low.target.wave_size if padded else 1)
+    return _Place(dims, pitch, size, -(-step * size // unit) * unit, padded)
 
 
 def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]], k: str) -> Step:
@@ -139,8 +140,13 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
     def emit(context: Context) -> None:
         found: list[tuple[Key, Lazy]] = []
         order(low)
-        for position, key, neutral in operands:
-            place, at = _place(low, n, position), low.room.sliced[n.id, position]
+        places = [(_place(low, n, position), low.room.sliced[n.id, position]) for position, _, _ in operands]
+        padded = [(place, at) for place, at in places if place.padded]
+        for place, at in padded:
+            _clear(low, place, at)
+        if padded:
+            order(low)
+        for (position, key, neutral), (place, at) in zip(operands, places):
             value = low.value(n.inputs[position], context.env)
             if neutral:
                 value = zero_beyond(low, value, k, context)
@@ -155,6 +161,14 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
     uses = tuple(dict.fromkeys(key for p, _, _ in operands for key in low.keys(n.inputs[p])))
     defs = tuple(key for _, key, _ in operands)
     return Step(f"operands of %{n.id}", "compute", resources, latency, uses, defs, emit, "", n.loc)
+
+
+def _clear(low: Lowering, place: _Place, at: int) -> None:
+    """Put zeros into a whole place, 16 bytes a lane."""
+    b, step = low.b, VECTOR_BYTES * low.target.wave_size
+    base, zeros = total(b, [own_scratch(low, at), scaled(b, b.lane(), VECTOR_BYTES)]), b.zero(vector(VECTOR_BYTES // 4))
+    for first in range(0, place.bytes, step):
+        b.store_shared(total(b, [base, first]), zeros, bytes=VECTOR_BYTES, buffer=SCRATCH)
 
 
 def _store(low: Lowering, value: Fragment, place: _Place, at: int) -> None:
@@ -176,30 +190,20 @@ def _promised(low: Lowering, value: Fragment, wanted: Layout, place: _Place, at:
     it."""
     b, offsets, count = low.b, place.offsets(wanted), place.run(wanted)
     base = total(b, [own_scratch(low, at), *place.lane(low, wanted)])
-    beyond = [d for d in place.dims if dict(wanted.extents)[d] > place.sizes[d]]
     words = place.size // 4
     here: dict[int, list[Value]] = {}
 
-    def load(i: int, first: int) -> list[Value]:
-        inside = b.true
-        for d in beyond:
-            where = total(b, [lane_coordinate(b, wanted, d), wanted.coords(i)[d]])
-            where = b.i32(where) if isinstance(where, int) else where
-            inside = b.pand(inside, b.cmp("slt", where, place.sizes[d]))
+    def load(first: int) -> list[Value]:
         address = total(b, [base, first * place.size])
-        if beyond:  # what nobody stored is not read
-            address = b.select(inside, b.i32(address) if isinstance(address, int) else address, b.i32(0))
         got = b.load_shared(address, bytes=place.size * count, buffer=SCRATCH)
-        cells = [tuple(b.slice(got, j * words + w) if got.type.n > 1 else got for w in range(words))
-                 for j in range(count)]  # fmt: skip
-        if beyond:
-            cells = [tuple(b.select(inside, w, b.zero(w.type)) for w in cell) for cell in cells]
+        parts = b.elements(got) if got.type.n > 1 else [got]
+        cells = [tuple(parts[j * words : (j + 1) * words]) for j in range(count)]
         return [from_cell(b, cell, value.dtype) for cell in cells]
 
     def element(i: int) -> Value:
         first = offsets[i] - offsets[i] % count
         if first not in here:
-            here[first] = load(i, first)
+            here[first] = load(first)
         return here[first][offsets[i] % count]
 
     return Lazy(wanted, value.dtype, element, b)

@@ -401,3 +401,14 @@ def test_renamed_dimensions_are_shared_where_registers_lack(target: str, oracle:
     assert compiled.block[0] == 512 and compiled.resources.registers <= 128 and not compiled.resources.spills
     small = conjugate.compile(target=target, subs={B: 10, I: 32, J: 32})
     assert small.block[0] <= 64 and any(n.op == "reshape" for n in small.graph.all_nodes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_padding_of_operands_is_stored_as_zeros(target: str, oracle: Callable[[str], str]) -> None:
+    """Each load of an operand of 21 x 21 chose between what it read and zeros: 64 bytes of spills, 16709 lines."""
+    oracle("ptxas")
+    kernel, made, sizes = KERNELS["exponential"]
+    case = made(*sizes[-1])
+    compiled = kernel.compile(*case.arguments, target=target, subs=case.subs or None)
+    assert not compiled.resources.spills and len(compiled.asm.splitlines()) <= 15000
