@@ -593,13 +593,13 @@ def chamfer_case(b: int, n: int, m: int) -> Case:
 
 
 KERNELS: dict[str, tuple[Any, Callable[..., Case], Any]] = {
-    "bilateral": (bilateral, bilateral_case, ((4, 64), (9, 77))),
+    "bilateral": (bilateral, bilateral_case, ((5, 77),)),
     "adaptive": (adaptive, adaptive_case, ((2, 16, 16), (2, 13, 21))),
     "flooded": (flooded, flooded_case, ((8, 64, 4), (13, 80, 3))),
-    "contours": (contours, contours_case, ((4, 64), (7, 71))),
+    "contours": (contours, contours_case, ((5, 71),)),
     "lines": (lines, lines_case, ((4, 32, 5), (9, 41, 7))),
     "evened": (evened, evened_case, ((2, 16, 1, 16), (2, 13, 2, 17))),
-    "thin edges": (thin_edges, edges_case, ((4, 64), (9, 77))),
+    "thin edges": (thin_edges, edges_case, ((5, 77),)),
     "skinned": (skinned, skinned_case, ((64, 10), (99, 17))),
     "in polygons": (in_polygons, polygons_case, ((64, 3), (101, 4))),
     "arms": (arms, arms_case, ((4, 16), (7, 13))),
