@@ -5,6 +5,7 @@ every line that the AMD back end prints.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,8 @@ def _every_amd_line_is_llvms(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite reviewed texts with what is made now")
+    parser.addoption("--until", type=float, metavar="TIME", help="skip what has not begun at this second of the epoch")
+    parser.addoption("--begin", metavar="SEED", help="begin with a file that this decides, and go round")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,8 +95,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    until = item.config.getoption("--until")
+    if until is not None and time.time() > until:
+        pytest.skip("no time was left")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `gpu` are skipped where no driver offers a device; `installed` are those of `INSTALLED`."""
+    begin = config.getoption("--begin")
+    if begin is not None:
+        items[:] = selected.beginning(items, begin)
     for item in items:
         if any(selected.inside(item.path, folder) for folder in INSTALLED):
             item.add_marker(pytest.mark.installed)

@@ -27,6 +27,16 @@ def thinned(items: Sequence[pytest.Item], folder: Path, share: int) -> None:
         seen.add(function)
 
 
+def beginning(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
+    """All of them, from a file on that `seed` decides, the same on every machine; those in front of it come last."""
+    files = list(dict.fromkeys(item.path for item in items))
+    if not files:
+        return []
+    first = files[zlib.crc32(seed.encode()) % len(files)]
+    place = next(i for i, item in enumerate(items) if item.path == first)
+    return [*items[place:], *items[:place]]
+
+
 def covering(items: Sequence[pytest.Item], folder: Path) -> None:
     """Mark as `exhaustive` the slow cases of each test function under a folder in which no two parameters have values
     that do not meet elsewhere: quick cases and a greedy choice of slow ones have every pair. Of a list of tuples every
