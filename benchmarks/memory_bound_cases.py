@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import sys
 from collections.abc import Callable, Sequence
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,6 @@ import memory_bound_kernels as kernels
 from on_gpu import Case, Space, Work
 
 EPS = 1e-5
-
-
-def _count(size: tuple[int, ...]) -> int:
-    return int(np.prod(size))
 
 
 def _first(bind: Callable[[Any], Callable[[], Any]], cuts: Sequence[Any]) -> Callable[[], Any]:
@@ -53,7 +49,7 @@ def copied(space: Space, size: tuple[int, ...]) -> Work:
     b = space.empty(size, wd.f16)
     bind = lambda tile: kernels.copy(wd.f16, *tile).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: b.copy_(a))
-    return Work(calls, b, lambda: want, 0.0, 2 * 2 * _count(size), bind=bind)
+    return Work(calls, b, lambda: want, 0.0, 2 * 2 * prod(size), bind=bind)
 
 
 def elementwise(space: Space, size: tuple[int, ...]) -> Work:
@@ -61,7 +57,7 @@ def elementwise(space: Space, size: tuple[int, ...]) -> Work:
     c = space.empty(size, wd.f16)
     bind = lambda tile: kernels.scaled_sum(wd.f16, *tile).bind(a, b, c)  # noqa: E731
     calls = space.providers(_first(bind, kernels.TILES), lambda t: lambda: t.add(b, a, alpha=2, out=c))
-    return Work(calls, c, lambda: 2 * x + y, 4e-3, 3 * 2 * _count(size), 2 * _count(size), bind=bind)
+    return Work(calls, c, lambda: 2 * x + y, 4e-3, 3 * 2 * prod(size), 2 * prod(size), bind=bind)
 
 
 def softmax(space: Space, size: tuple[int, ...]) -> Work:
@@ -74,7 +70,7 @@ def softmax(space: Space, size: tuple[int, ...]) -> Work:
         return e / e.sum(1)[:, None]
 
     calls = space.providers(_first(bind, _rows(size)), lambda t: lambda: t.softmax(a, -1))
-    return Work(calls, b, want, 2e-3, 2 * 2 * _count(size), bind=bind)
+    return Work(calls, b, want, 2e-3, 2 * 2 * prod(size), bind=bind)
 
 
 def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
@@ -87,7 +83,7 @@ def rms_norm(space: Space, size: tuple[int, ...]) -> Work:
 
     theirs = lambda t: lambda: t.nn.functional.rms_norm(a, size[1:], w, EPS)  # noqa: E731
     calls = space.providers(_first(bind, _rows_and_weights(size)), theirs)
-    return Work(calls, c, want, 2e-2, 2 * 2 * _count(size) + 2 * size[1], bind=bind)
+    return Work(calls, c, want, 2e-2, 2 * 2 * prod(size) + 2 * size[1], bind=bind)
 
 
 def row_sum(space: Space, size: tuple[int, ...]) -> Work:
@@ -95,7 +91,7 @@ def row_sum(space: Space, size: tuple[int, ...]) -> Work:
     s = space.empty(size[:1], wd.f32)
     bind = lambda cut: kernels.row_sum(wd.f16, size[1], cut).bind(a, s)  # noqa: E731
     calls = space.providers(_first(bind, _rows(size)), lambda t: lambda: t.sum(a, -1, dtype=t.float32))
-    return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * _count(size) + 4 * size[0], _count(size), bind=bind)
+    return Work(calls, s, lambda: x.sum(1), 1e-3, 2 * prod(size) + 4 * size[0], prod(size), bind=bind)
 
 
 def transpose(space: Space, size: tuple[int, ...]) -> Work:
@@ -103,7 +99,7 @@ def transpose(space: Space, size: tuple[int, ...]) -> Work:
     b = space.empty(size[::-1], wd.f16)
     bind = lambda side: kernels.transpose(wd.f16, side).bind(a, b)  # noqa: E731
     calls = space.providers(_first(bind, kernels.SQUARES), lambda t: lambda: b.copy_(a.T))
-    return Work(calls, b, lambda: x.T, 0.0, 2 * 2 * _count(size), bind=bind)
+    return Work(calls, b, lambda: x.T, 0.0, 2 * 2 * prod(size), bind=bind)
 
 
 def product(
@@ -167,7 +163,7 @@ def _choices(size: tuple[int, ...]) -> Sequence[Any]:
 
 def _most(size: tuple[int, ...]) -> int:
     """Choices that are tried: more where K is cut, which parts are added in several ways."""
-    few = math.ceil(size[0] / 128) * math.ceil(size[1] / 128) <= MOST_TILES
+    few = ceil(size[0] / 128) * ceil(size[1] / 128) <= MOST_TILES
     return MOST_CHOICES + 3 if few and size[2] > LONG_K else MOST_CHOICES
 
 

@@ -35,8 +35,11 @@ REORDERED = 1.25
 """Registers that values of kernels with products may be together for each that a warp has, in the order of the text or
 computed on demand: ptxas takes what matrix instructions read when they come to it, and then has an order of its own.
 Products of 128 x 128 x 64 with 321 in the text's order have 260 on demand, and 215 when ptxas is done; more waves are
-another division of the tile, which reads more of shared memory. Of multiply-adds it leaves the order and brings some of
-what is loaded early later, a third for sure: 455 and 363 with loads on demand were 236, 945 and 275 spilled 2516."""
+another division of the tile, which reads more of shared memory."""
+LATER = 1 / 3
+"""Of the registers that loads on demand spare among multiply-adds, the part that ptxas spares for sure: it leaves their
+order and brings some of what is loaded early later. 455 in the text's order and 363 on demand were 236, 945 and 275
+spilled 2516."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def crowding(plan: Plan, kernel: Kernel) -> float:
     held: float = pressure(kernel, plan.target)
     if held > room and products and plan.target.assembler_schedules:
         if any(x.atom.instruction == "fma" for x in plan.inference.mmas.values()):
-            held = (2 * held + on_demand(kernel, plan.target, ("ffma",))) / 3
+            held -= LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
         else:
             held = on_demand(kernel, plan.target)
     return held - room

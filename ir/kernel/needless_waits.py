@@ -99,9 +99,7 @@ def _through(kind: Kind, op: Op, state: State, needed: set[Op]) -> State:
 
     def once(state: State) -> State:
         found = [state, *(_along(kind, region, state, needed) for region in op.regions)]
-        return State(
-            max(s.running for s in found), max(s.unread for s in found), any(s.filled for s in found)
-        )  # fmt: skip
+        return State(max(s.running for s in found), max(s.unread for s in found), any(s.filled for s in found))
 
     if op.name == "if":
         return once(state)

@@ -23,7 +23,7 @@ from wavedsl.ir.lower.bulk_store import BUFFER, BUFFERS, Outlet, lasting, panel_
 from wavedsl.ir.lower.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.lower.lower_async import registers_wanted_behind
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.rings import Ring, map_of, reserve
+from wavedsl.ir.lower.rings import BARRIER_BYTES, Ring, map_of, reserve
 from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.staging.plan_reads import invariant_reads
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
@@ -240,9 +240,9 @@ def _planned(low: Lowering, n: Node, slots: int) -> Any:
 
 
 def _bytes(low: Lowering, ring: Ring) -> int:
-    """Shared memory that a ring takes, tiles rounded up to their alignment."""
+    """Shared memory that a ring takes at most: tiles rounded up to their alignment, two barriers per slot."""
     tiles = (-(-_planned(low, n, 1).place.bytes * ring.slots // 1024) * 1024 for n in ring.members)
-    return sum(tiles) + 16 * ring.slots
+    return sum(tiles) + 2 * BARRIER_BYTES * ring.slots
 
 
 def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
