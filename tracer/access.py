@@ -180,11 +180,11 @@ def _never_by_zero(c: Any, moving: set[Any], argument: Argument, d: Any, op: str
 def _never_flattened(c: Any, moving: set[Any], argument: Argument, d: Any, op: str, loc: Loc | None) -> None:
     """Refuses `G * L + L`, a place in rows that lie one after the other as other languages write it: here L is an index
     in both places, and 0 in the first of a row. The extent was meant in one of them."""
-    terms = sympy.Add.make_args(c)
-    for product in terms:
-        for s in sorted(product.free_symbols & moving, key=str):
-            others = (product / s).free_symbols & moving
-            if product.is_Mul and s in product.args and s in terms and others:
+    terms = c.args if c.is_Add else ()
+    for product in (t for t in terms if t.is_Mul):
+        for s in (s for s in product.args if s in moving and s in terms):
+            others = {x for a in product.args if a != s for x in a.free_symbols & moving}
+            if others:
                 row = sorted(others, key=str)[0]
                 raise TraceError(
                     f"{op}: in the index {c} of {argument.name} both {s} are an element's own index",

@@ -198,3 +198,33 @@ def test_bits_are_cleared_by_a_number_with_all_others() -> None:
     y = np.zeros_like(x)
     kernel.evaluate(x, y)
     np.testing.assert_array_equal(y, x & np.uint32(0x7FFFFFB0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_words_of_64_bits_and_numbers(target: str, oracle: Callable[[str], str]) -> None:
+    """A number from -16 to 64 is an operand of the addition of 64 bits that gfx942 has; others go by words."""
+    numbers = (1, 64, 65, -1, -16, -17, 1 << 40, (1 << 32) + 1, 0xFFFFFFFF)
+
+    @wd.wave(LINE)
+    def kernel(x: wd.Memory[N, wd.i64], short: wd.Memory[N, wd.u32], y: wd.Memory[N, wd.i64]):
+        value = wd.read(x)
+        for n in numbers:
+            value = wd.rotate_left(value + n, 7)
+        wd.write(value + wd.cast(wd.read(short), wd.i64), y)
+
+    rng = np.random.default_rng(5)
+    x, short = rng.integers(-(1 << 63), (1 << 63) - 1, 300), rng.integers(0, 1 << 32, 300, np.uint32)
+    x[:4] = [-1, 0, (1 << 32) - 1, -(1 << 32)]
+    want = []
+    for start, last in zip(x, short):
+        value = int(start)
+        for n in numbers:
+            value = rotated(value + n, 7, wd.i64)
+        want.append(number(digits(value + int(last), 64), wd.i64))
+    y = np.zeros_like(x)
+    compiled = agree(kernel, [x, short, y], target, oracle)
+    compiled.emulate(x, short, y)
+    np.testing.assert_array_equal(y, want)
+    if target in ("gfx942", "gfx950"):
+        elements = 2 if compiled.block[0] == 128 else 4
+        assert compiled.asm.count("v_add_co_u32") <= elements * (len(numbers) - 4 + 1)
