@@ -21,7 +21,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError, WaveError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import is_dim, names, normalise
+from wavedsl.ir.symbols import is_dim, names, normalise, taken_apart
 from wavedsl.tracer.annotations import Namespace, RegisterType, suggest
 from wavedsl.tracer.extents import extent
 from wavedsl.tracer.operands import NUMBERS, describe, dtype_of_numbers, python_number
@@ -253,7 +253,8 @@ class Builder:
                     f"{op}: unknown symbol {s}",
                     loc or here(),
                     hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}")
-                    + f"; a name for a length that no argument has is bound by subs={{{s}: …}}",
+                    + f"; a name for a length that no argument has is bound by subs={{{s}: …}}, and a length that "
+                    "follows from others may stand for a name as it is: N / 4",
                 )
             self.named.add(s)
         return expr
@@ -264,10 +265,11 @@ class Builder:
         if not is_dim(value):
             what, _ = describe(value)
             hint = "a dimension is a symbol, for example dim=N"
-            if op in ("random", "randn") and isinstance(value, (tuple, list)) and all(map(is_dim, value)):
-                hint = f"one after the other: wd.{op}(seed, {names(value)})"
-            elif isinstance(value, (tuple, list)) and value:
-                hint = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+            if isinstance(value, (tuple, list)) and value:
+                several = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+                if op in ("random", "randn") and all(map(is_dim, value)):
+                    several = f"one after the other: wd.{op}(seed, {names(value)})"
+                hint = taken_apart(value, several)
             elif op in ("max", "min"):
                 hint += f"; element by element: wd.{op}imum(x, y)"
             raise TraceError(f"{op}: the dimension is {what}", loc, hint=hint)

@@ -148,7 +148,8 @@ def check_subs(subs: Any, loc: Loc | None = None) -> dict[Any, Any]:
             raise ConstraintError(
                 f"subs binds {key} to {value}",
                 loc,
-                hint="a whole number, or made of what subs binds; for a loop that ends by stop=, the most it may be",
+                hint="a whole number, or an expression over symbols that subs binds; "
+                f"where a name may stand, so may {value} itself",
             )
         if isinstance(value, int) and value < 0:
             raise ConstraintError(f"subs binds {key} to {value}", loc, hint="sizes are not negative")
