@@ -95,8 +95,10 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
         moving = {*b.index_dims, *(s for d in (*argument.dims, *dims) for s in d.free_symbols)}
         _whole_index(c, moving, (*argument.dims, *dims), argument, op, loc)
         _never_by_zero(c, moving, argument, d, op, loc)
+        _never_flattened(c, moving, argument, d, op, loc)
         coords.append(c)
     _extent_for_index(dims, coords, inputs, argument, op, loc)
+    _extent_for_own(b, inputs, argument, op, loc)
     return ResolvedMapping(dims, tuple(coords)), inputs
 
 
@@ -119,6 +121,25 @@ def _extent_for_index(
                         loc,
                         hint=f"wd.index({d}) is each element's own index",
                     )
+
+
+def _extent_for_own(b: Builder, inputs: Sequence[Node], argument: Argument, op: str, loc: Loc | None) -> None:
+    """Refuses `G * 16 + wd.index(L)` as the place of a workgroup's part, of an index dimension G: beside a traced value
+    that is the extent, as far from the first element for all. Sums with the workgroup's index or with what is read,
+    and arrays that have G in their extents, may mean it."""
+    for x in inputs:
+        nodes = list(postorder(x, lambda n: () if n.op == "read" else n.inputs, ()))
+        own = {n.attrs.get("dim") for n in nodes} | {s for d in argument.dims for s in d.free_symbols}
+        terms = [i for n in nodes if n.op in ("add", "sub") and n.dims for i in n.inputs if i.op == "size"]
+        stray = {s for i in terms for s in i.attrs["expr"].free_symbols & set(b.index_dims)} - own
+        if stray and not any(n.op == "read" for n in nodes):
+            g = sorted(stray, key=str)[0]
+            raise TraceError(
+                f"{op}: the elements of {argument.name} are the same for all of {g}: beside a traced value {g} is its "
+                "extent",
+                loc,
+                hint=f"wd.index({g}) is the workgroup's own index",
+            )
 
 
 _NEVER_WHOLE = (sympy.Float, sympy.nan, sympy.oo, -sympy.oo, sympy.zoo)
@@ -154,6 +175,22 @@ def _never_by_zero(c: Any, moving: set[Any], argument: Argument, d: Any, op: str
                 hint=f"in a mapping {stray} is each element's index; its extent is in traced values: "
                 f"{{{d}: (wd.index({stray}) + 1) % {stray}}}",
             )
+
+
+def _never_flattened(c: Any, moving: set[Any], argument: Argument, d: Any, op: str, loc: Loc | None) -> None:
+    """Refuses `G * L + L`, a place in rows that lie one after the other as other languages write it: here L is an index
+    in both places, and 0 in the first of a row. The extent was meant in one of them."""
+    terms = c.args if c.is_Add else ()
+    for product in (t for t in terms if t.is_Mul):
+        for s in (s for s in product.args if s in moving and s in terms):
+            others = {x for a in product.args if a != s for x in a.free_symbols & moving}
+            if others:
+                row = sorted(others, key=str)[0]
+                raise TraceError(
+                    f"{op}: in the index {c} of {argument.name} both {s} are an element's own index",
+                    loc,
+                    hint=f"its extent is in traced values: {{{d}: wd.index({row}) * {s} + wd.index({s})}}",
+                )
 
 
 def _is_number(x: Any) -> bool:

@@ -43,7 +43,8 @@ def for_truth(loc: Loc | None, single: bool) -> str:
     if _is_chain(loc, part):
         return "write the two comparisons out: (low < x) & (x < high)"
     if line.startswith("while "):
-        return "wd.while_loop(condition, body, init_args) repeats for the whole workgroup; per element: wd.where"
+        who = "for the whole workgroup" if single else "until no element wants more, and each leaves by itself"
+        return f"wd.while_loop(condition, body, init_args) repeats {who}"
     if single:
         return "for the whole workgroup: wd.cond(condition, then, otherwise); per element: wd.where(condition, x, y)"
     return "choose per element: wd.where(condition, x, y)"
@@ -64,6 +65,8 @@ def for_iteration(loc: Loc | None, dims: Sequence[Any]) -> str:
     builtin = re.search(r"(?<![.\w])(sum|max|min|any|all|sorted)\(", _span(loc)[1])
     if builtin:
         return f"wd.{'sort' if builtin[1] == 'sorted' else builtin[1]}(x, dim={along})"
+    if re.match(r"[\w, ]+=(?!=)", _span(loc)[0]) and "," in _span(loc)[0].partition("=")[0]:
+        return "it is one value: of a loop that carries one, and of wd.max, whose indices wd.argmax gives"
     return "loop over a dimension with @wd.iterate(dim, init_args=[…])"
 
 
@@ -165,7 +168,26 @@ _ELSEWHERE = {
     "sqrt_rn": "wd.sqrt(x), which is rounded correctly", "rint": "wd.round(x)", "power": "x**y, or wd.pow(x, y)",
     "clip": "wd.clamp(x, low, high)", "umulhi": "wd.mulhi(x, y) of u32", "popc": "wd.popcount(x)",
     "ffs": "wd.where(x != 0, wd.ctz(x) + 1, 0)", "brev": "wd.bit_reverse(x)", "byte_perm": "wd.permute_bytes(x, y, s)",
-    "logical_and": "x & y", "logical_or": "x | y", "logical_not": "~x",
+    "logical_and": "x & y", "logical_or": "x | y", "logical_not": "~x", "logical_xor": "x ^ y",
+    "bitwise_and": "x & y", "bitwise_or": "x | y", "bitwise_xor": "x ^ y", "bitwise_not": "~x", "invert": "~x",
+    "left_shift": "x << y", "right_shift": "x >> y", "mod": "x % y", "select": "wd.where(condition, x, y)",
+    "atomic_sub": "wd.atomic_add(-x, a)", "atomic_inc": "wd.atomic_add(1, a)", "atomic_dec": "wd.atomic_add(-1, a)",
+    "atomic_exch": "wd.atomic_xchg(x, a)", "atomic_store": "wd.write(x, a)", "atomic_load": "wd.atomic_or(0, a)",
+    "lerp": "x + (y - x) * t", "nan_to_num": "wd.where(wd.isnan(x), 0.0, x)", "norm": "wd.sqrt(wd.sum(x * x, dim=N))",
+    "logsumexp": "top = wd.max(x, dim=N), then top + wd.log(wd.sum(wd.exp(x - top), dim=N))",
+    "logaddexp": "wd.maximum(x, y) + wd.log1p(wd.exp(-wd.abs(x - y)))",
+    "frexp": "wd.bitcast(x, wd.i32) >> 23 & 255, the exponent and 127",
+    "count_nonzero": "wd.sum(wd.where(x != 0, 1, 0), dim=N)",
+    "cummax": "wd.scan(x, wd.maximum, -math.inf, dim=N)", "cummin": "wd.scan(x, wd.minimum, math.inf, dim=N)",
+    "diff": "x - wd.shuffle(x, wd.maximum(wd.index(N) - 1, 0), dim=N), or wd.read(a[wd.index(N) - 1])",
+    "unique": "x = wd.sort(x, dim=N), then x != wd.shuffle(x, wd.maximum(wd.index(N) - 1, 0), dim=N)",
+    "nonzero": "wd.write(x, out[place]): place is wd.cumsum(wd.cast(condition, wd.i32), dim=N) - 1, or -1 for none",
+    "compress": "wd.write(x, out[place]): place is wd.cumsum(wd.cast(condition, wd.i32), dim=N) - 1, or -1 for none",
+    "searchsorted": "wd.sum(wd.where(edges < x, 1, 0), dim=V) of a short table; halve a long one in a wd.while_loop",
+    "digitize": "wd.sum(wd.where(edges <= x, 1, 0), dim=V)", "bincount": "wd.atomic_add(1, bins[x])",
+    "scatter": "wd.write(x, a[index])", "scatter_add": "wd.atomic_add(x, a[index])",
+    "index_add": "wd.atomic_add(x, a[index])",
+    "cross": "of parts, wd.read(a[:, 0]) to wd.read(a[:, 2]): x1 * y2 - x2 * y1, …",
     "next_power_of_2": "nothing: tiles are what they are, and what does not divide is padded inside",
     "heuristics": "subs={BM: 64}, or @wd.autotune()", "language": "import wavedsl as wd: it is all in one module",
     "xor_sum": "wd.reduce(x, lambda a, b: a ^ b, 0, dim=N)",
@@ -177,6 +199,9 @@ _ELSEWHERE = {
     "transpose": "nothing: dimensions have names, and mma and write go by them",
     "cat": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
     "concatenate": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
+    "concat": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
+    "hstack": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
+    "vstack": "wd.write(x, out[:, :N]) and wd.write(y, out[:, N:]), of an array of 2 * N",
     "join": "wd.write(x, out[:, ::2]) and wd.write(y, out[:, 1::2]), of an array of 2 * N",
     "interleave": "wd.write(x, out[:, ::2]) and wd.write(y, out[:, 1::2]), of an array of 2 * N",
     "split": "wd.read(a[:, ::2]) and wd.read(a[:, 1::2]), of an array of 2 * N",
@@ -273,7 +298,7 @@ _OPTIONS = {
     "transpose_b": "nothing: an array's annotation says how it lies, Memory[K, N, …] or Memory[N, K, …]",
     "sem": "wd.fence() orders writes before and after an atomic", "scope": "nothing: atomics are the whole device's",
     "return_indices": "wd.argmax(x, dim=N)", "bitcast": "wd.bitcast(x, wd.i32)",
-    "fp_downcast_rounding": "rounding",
+    "fp_downcast_rounding": "rounding", "exclusive": "without the element itself: wd.cumsum(x, dim=N) - x",
 }  # fmt: skip
 """What functions of other kernel languages take → the option here, or how it is said."""
 

@@ -29,6 +29,9 @@ from wavedsl.tracer.order import Order, Place
 from wavedsl.tracer.proxy import Value
 from wavedsl.tracer.user_code import call_user
 
+COUNTED = ("shl", "shr", "rotate_left")
+"""Operations whose second operand counts places."""
+
 COMBINED = ("constant", "cast", "bitcast", "scalar", "size")
 """What the function of a `reduce` or `scan` is made of beside what computes element by element."""
 CHOICES = ("minimum", "maximum", "clamp")
@@ -208,7 +211,20 @@ class Builder:
                 hint=("" if any(isinstance(x, sympy.Expr) for x in xs) else "compute with Python's math, or ")
                 + f"make a value: wd.Register[wd.f32]({xs[0] if xs else 0})",
             )
+        if op in COUNTED:
+            xs = [xs[0], *(self.count(x, found, op) for x in xs[1:])]
         return [self.node_of(x, op, loc) if isinstance(x, Value) else self.number(x, found, op, loc) for x in xs]
+
+    def count(self, x: Any, dtype: DType, op: str) -> Any:
+        """By how many places a `dtype` is shifted or turned, in that dtype: a count is a number of bits, whatever its
+        own. One that is wider stays beyond the width if it was."""
+        if not isinstance(x, Value) or x.dtype == dtype or not (x.dtype.is_int and dtype.is_int):
+            return x
+        if x.dtype.bits > dtype.bits and op != "rotate_left":
+            if x.dtype.is_signed:
+                x = self.results(self.emit("bitcast", (x.node,), {"dtype": dt.ALL[f"u{x.dtype.bits}"]}))
+            x = self.apply("minimum", [x, dtype.bits])
+        return self.results(self.emit("cast", (x.node,), {"dtype": dtype}))
 
     def number(self, x: Any, dtype: DType, op: str, loc: Loc | None) -> Node:
         """A Python number, or an extent such as K, as a node of `dtype`."""
@@ -251,10 +267,18 @@ class Builder:
             hint = "a dimension is a symbol, for example dim=N"
             if isinstance(value, (tuple, list)) and value:
                 several = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+                if op in ("random", "randn") and all(map(is_dim, value)):
+                    several = f"one after the other: wd.{op}(seed, {names(value)})"
                 hint = taken_apart(value, several)
             elif op in ("max", "min"):
                 hint += f"; element by element: wd.{op}imum(x, y)"
             raise TraceError(f"{op}: the dimension is {what}", loc, hint=hint)
+        if isinstance(value, (int, sympy.Integer)) and value < 0:
+            raise TraceError(
+                f"{op}: the dimension is the number {value}",
+                loc,
+                hint="a length that follows from others is an expression: M * N, or N / 2",
+            )
         dim = self.known_expr(normalise(value), op, loc)
         return dim
 

@@ -88,8 +88,13 @@ def python_number(x: Any, dtype: DType, op: str, loc: Loc | None) -> bool | int 
         low, high = (
             (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
         )
+        if op in ("bitand", "atomic_and") and low == 0 > x:  # x & ~15 has no bit above the value's
+            x &= high
         if not low <= x <= high:
-            raise TraceError(f"{op}: {x} does not fit {dtype}", loc, hint=f"{dtype} holds {low} to {high}")
+            hint = f"{dtype} holds {low} to {high}"
+            if -(1 << dtype.bits - 1) <= x < 1 << dtype.bits:
+                hint += f"; the number of the same bits is {x - (1 << dtype.bits) if x > 0 else x + (1 << dtype.bits)}"
+            raise TraceError(f"{op}: {x} does not fit {dtype}", loc, hint=hint)
         return int(x)
     if not isinstance(x, float) and abs(x) > 1 << 1023:
         raise TraceError(f"{op}: {x} does not fit {dtype}", loc, hint="use a smaller number")

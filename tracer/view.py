@@ -9,6 +9,7 @@ with a step likewise the number of elements (`a[s : s + 2 * M : 2]`). A traced i
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -17,7 +18,7 @@ from wavedsl.ir.dataflow.graph import Argument, Node
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import is_dim, names, normalise, scale_of
+from wavedsl.ir.symbols import is_dim, is_whole, names, normalise, scale_of
 from wavedsl.tracer.mapping import IndexMapping
 from wavedsl.tracer.proxy import Array, Value
 
@@ -73,6 +74,8 @@ def part(array: Array, key: Any) -> View:
             stop = None
         if stop is None and not d.is_Symbol and not isinstance(start, Value) and _named(d - start, d):
             stop = d  # the second half of 2 N has the dimension N
+        if d.free_symbols.isdisjoint(array.builder.index_dims):
+            start, stop = _of_workgroup(array, k, start, stop)
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)
     return View(array.argument, array.builder, places)
@@ -144,6 +147,50 @@ def _coordinate(array: Array, dim: Any, x: Any) -> Any:
     if from_end or (place.free_symbols.isdisjoint(b.index_dims) and place.free_symbols & extents):
         return _number(array, place)
     return place
+
+
+def _of_workgroup(array: Array, k: slice, start: Any, stop: Any) -> tuple[Any, Any]:
+    """The ends of a slice, of which one is an expression over index dimensions, as traced numbers: as in `a[G, :]`
+    those are the workgroup's own indices there, and `x[G * L : (G + 1) * L]` is its part."""
+    index_dims = array.builder.index_dims
+    moves = [isinstance(x, sympy.Expr) and not x.free_symbols.isdisjoint(index_dims) for x in (k.start, k.stop)]
+    if not any(moves) or isinstance(start, Value) or isinstance(stop, Value):
+        return start, stop
+    length = _length(start, stop)
+    if moves[0]:
+        start = _own_place(array, start)
+    if length is None:
+        return start, stop
+    if length.free_symbols.isdisjoint(index_dims) and isinstance(start, Value):
+        return start, start + length
+    return start, _own_place(array, stop) if moves[1] else stop
+
+
+def _own_place(array: Array, x: Any) -> Value:
+    """A whole expression with the workgroup's own indices for index dimensions, and extents for others."""
+    b = array.builder
+    if not is_whole(x):
+        hint = "// rounds down: N // 2 for pairs of elements"
+        raise TraceError(f"{array.argument.name}[…]: {x} is not whole for every workgroup", here(), hint=hint)
+
+    def made(e: Any) -> Any:
+        if e.free_symbols.isdisjoint(b.index_dims):
+            return e
+        if e.is_Symbol:
+            return b.results(b.emit("index", (), {"dim": e}))
+        if e.is_Add or e.is_Mul:
+            extents = [a for a in e.args if a.free_symbols.isdisjoint(b.index_dims)]
+            parts = [made(a) for a in e.args if a not in extents] + [e.func(*extents)] * bool(extents)
+            return reduce(lambda p, q: b.apply("add" if e.is_Add else "mul", [p, q]), parts)
+        if e.func.__name__ == "floor":
+            return b.apply("floordiv", [made(part) for part in sympy.fraction(sympy.together(e.args[0]))])
+        if e.func.__name__ == "Mod":
+            return b.apply("mod", [made(part) for part in e.args])
+        raise TraceError(
+            f"{array.argument.name}[…]: {x} is no place", here(), hint="sums, products, // and % of whole numbers are"
+        )
+
+    return made(x)
 
 
 def _number(array: Array, x: Any) -> Value:

@@ -284,7 +284,9 @@ def _whole(x: Any, dtype: DType) -> Any:
 
 def _require_dtype(dtype: Any, op: str) -> None:
     if not isinstance(dtype, DType):
-        same = next((d for d in dt.ALL.values() if dtype is d.numpy and d.bits >= 8), dt.f32)
+        named: dict[Any, DType] = {int: dt.i32, bool: dt.i1, **dt.ALL}
+        of_numpy = next((d for d in dt.ALL.values() if dtype is d.numpy and d.bits >= 8), dt.f32)
+        same = named.get(dtype, of_numpy) if isinstance(dtype, (str, type)) else of_numpy
         raise TraceError(f"{op}: {dtype!r} is not a dtype", here(), hint=f"wd.{op}(x, wd.{same})")
 
 

@@ -121,9 +121,12 @@ def mul_wide_u(s: Selector, op: Op) -> None:
 # ------------------------------------------------------------------------------------------------------------- 64 bits
 
 
-def _pair(words: list[Operand]) -> Ref | None:
-    """Two words that are an aligned pair of one tuple."""
+def _pair(words: list[Operand]) -> Ref | int | None:
+    """Two words that are an aligned pair of one tuple, or an inline constant of 64 bits."""
     a, b = words
+    if a.__class__ is int and b.__class__ is int:
+        number = (a & 0xFFFFFFFF) - (1 << 32 if b & 0xFFFFFFFF else 0)
+        return number if -16 <= number <= 64 and b & 0xFFFFFFFF in (0, 0xFFFFFFFF) else None
     if a.__class__ is not Ref or b.__class__ is not Ref or a.reg is not b.reg or b.start != a.start + 1 or a.start % 2:
         return None
     return Ref(a.reg, a.start, 2)
@@ -138,9 +141,9 @@ def add64(s: Selector, dst: Ref, a: list[Operand], b: list[Operand], subtract: b
         return
     x, y = _pair(a), _pair(b)
     if not subtract and x is not None and y is not None and s.rows.has(roles.WIDE_ADD):
-        if x.reg.cls == "s":
+        if _takes_bus(x):
             x, y = y, x
-        if x.reg.cls != "s":  # one scalar pair at most
+        if not _takes_bus(x) and not (x.__class__ is int and y.__class__ is int):  # one scalar pair at most
             s.emit(r.named(roles.WIDE_ADD), dst, x, 0, y)
             return
     carry = s.mask_reg()
@@ -149,6 +152,10 @@ def add64(s: Selector, dst: Ref, a: list[Operand], b: list[Operand], subtract: b
     # the carry takes the bus
     x, y = (w if _free_of_bus(w) else s.to_vector(w) for w in (a[1], b[1]))
     s.emit(high, dst.part(1), carry, x, y, carry)
+
+
+def _takes_bus(pair: Ref | int) -> bool:
+    return pair.__class__ is Ref and pair.reg.cls == "s"
 
 
 def _free_of_bus(w: Operand) -> bool:

@@ -204,3 +204,25 @@ def test_constants_are_what_their_script_makes() -> None:
     spec.loader.exec_module(script)
     with mp.workdps(script.DIGITS):
         assert Path(f64_constants.__file__).read_text(encoding="utf-8") == script.source()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_whole_numbers_of_f64(target: str) -> None:
+    """Each way of rounding, of halves, zeros, infinities and what has no fraction."""
+    @wd.wave(LINE)
+    def kernel(
+        x: wd.Memory[N, wd.f64], a: wd.Memory[N, wd.f64], b: wd.Memory[N, wd.f64], c: wd.Memory[N, wd.f64],
+        d: wd.Memory[N, wd.f64],
+    ):  # fmt: skip
+        value = wd.read(x)
+        for f, out in ((wd.floor, a), (wd.ceil, b), (wd.round, c), (wd.trunc, d)):
+            wd.write(f(value), out)
+
+    edges = [-0.0, np.inf, -np.inf, np.nan, 2.0**52 + 1, -(2.0**51) - 0.5, 1e-300]
+    x = np.concatenate([np.arange(-5, 5.5, 0.5), edges])
+    got = [np.zeros_like(x) for _ in range(4)]
+    kernel.compile(x, *got, target=target).emulate(x, *got)
+    for f, mine in zip((np.floor, np.ceil, np.rint, np.trunc), got):
+        np.testing.assert_array_equal(mine, f(x))
+        signed = ~np.isnan(x)
+        np.testing.assert_array_equal(np.signbit(mine)[signed], np.signbit(f(x))[signed])

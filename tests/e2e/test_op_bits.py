@@ -148,3 +148,83 @@ def test_mistakes(call: Callable[[Any], Any], message: str) -> None:
 
     with pytest.raises(wd.TraceError, match=message):
         kernel.trace()
+
+
+def _shifted(x: int, count: int, dtype: wd.DType, count_bits: int) -> tuple[int, int, int]:
+    """x << count, x >> count and x turned left, of Python's integers; of shifts a count is unsigned."""
+    bits, places = dtype.bits, min(count & (1 << count_bits) - 1, dtype.bits)
+    left = number(digits(x << places, bits), dtype)
+    return left, x >> places, rotated(x, count, dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("dtype", "count"), [(wd.u64, wd.i32), (wd.i8, wd.i64), (wd.u32, wd.i16), (wd.i32, wd.u32)], ids=str
+)
+def test_counts_of_another_type(dtype: wd.DType, count: wd.DType, target: str) -> None:
+    """A count is a number of places, of whatever type: what is beyond the width stays so in a narrower one."""
+    @wd.wave(LINE)
+    def kernel(
+        x: wd.Memory[N, dtype], n: wd.Memory[N, count], left: wd.Memory[N, dtype], right: wd.Memory[N, dtype],
+        turned: wd.Memory[N, dtype],
+    ):  # fmt: skip
+        value, places = wd.read(x), wd.read(n)
+        wd.write(value << places, left)
+        wd.write(value >> places, right)
+        wd.write(wd.rotate_left(value, places), turned)
+
+    rng, info = np.random.default_rng(4), np.iinfo(dtype.numpy)
+    x = rng.integers(info.min, info.max, 300, dtype.numpy, endpoint=True)
+    low, high = np.iinfo(count.numpy).min, np.iinfo(count.numpy).max
+    n = np.where(rng.random(300) < 0.6, rng.integers(0, dtype.bits + 2, 300), rng.integers(low, high, 300))
+    n = n.astype(count.numpy)
+    n[:4] = [0, dtype.bits, 256 if high > 256 else 127, high]
+    want = np.array([_shifted(int(a), int(b), dtype, count.bits) for a, b in zip(x, n)], object).T
+    got = [np.zeros_like(x) for _ in range(3)]
+    kernel.evaluate(x, n, *got)
+    for mine, exact in zip(got, want):
+        np.testing.assert_array_equal(mine, exact.astype(dtype.numpy))
+    agree(kernel, [x, n, *map(np.zeros_like, got)], target)
+
+
+def test_bits_are_cleared_by_a_number_with_all_others() -> None:
+    """`x & ~15` of an unsigned x: Python's number is negative, what comes of it is not."""
+    @wd.wave(LINE)
+    def kernel(x: wd.Memory[N, wd.u32], y: wd.Memory[N, wd.u32]):
+        wd.write(~15 & wd.read(x) & ~(1 << 31), y)
+        wd.atomic_and(~64, y)
+
+    x = np.random.default_rng(0).integers(0, 1 << 32, 300, np.uint32)
+    y = np.zeros_like(x)
+    kernel.evaluate(x, y)
+    np.testing.assert_array_equal(y, x & np.uint32(0x7FFFFFB0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_words_of_64_bits_and_numbers(target: str, oracle: Callable[[str], str]) -> None:
+    """A number from -16 to 64 is an operand of the addition of 64 bits that gfx942 has; others go by words."""
+    numbers = (1, 64, 65, -1, -16, -17, 1 << 40, (1 << 32) + 1, 0xFFFFFFFF)
+
+    @wd.wave(LINE)
+    def kernel(x: wd.Memory[N, wd.i64], short: wd.Memory[N, wd.u32], y: wd.Memory[N, wd.i64]):
+        value = wd.read(x)
+        for n in numbers:
+            value = wd.rotate_left(value + n, 7)
+        wd.write(value + wd.cast(wd.read(short), wd.i64), y)
+
+    rng = np.random.default_rng(5)
+    x, short = rng.integers(-(1 << 63), (1 << 63) - 1, 300), rng.integers(0, 1 << 32, 300, np.uint32)
+    x[:4] = [-1, 0, (1 << 32) - 1, -(1 << 32)]
+    want = []
+    for start, last in zip(x, short):
+        value = int(start)
+        for n in numbers:
+            value = rotated(value + n, 7, wd.i64)
+        want.append(number(digits(value + int(last), 64), wd.i64))
+    y = np.zeros_like(x)
+    compiled = agree(kernel, [x, short, y], target, oracle)
+    compiled.emulate(x, short, y)
+    np.testing.assert_array_equal(y, want)
+    if target in ("gfx942", "gfx950"):
+        elements = 2 if compiled.block[0] == 128 else 4
+        assert compiled.asm.count("v_add_co_u32") <= elements * (len(numbers) - 4 + 1)

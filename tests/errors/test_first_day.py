@@ -370,6 +370,7 @@ MEANT = [
     ("softplus", X, lambda x, y: np.log1p(np.exp(x))), ("silu", X, lambda x, y: x / (1 + np.exp(-x))),
     ("copysign", X, lambda x, y: np.copysign(x, y)), ("sign", X - 0.5, lambda x, y: np.sign(x)),
     ("fmod", X - 0.5, lambda x, y: np.fmod(x, y)), ("exp10", X, lambda x, y: 10**x),
+    ("logaddexp", 9 * X, lambda x, y: np.logaddexp(x, y)),
 ]  # fmt: skip
 
 

@@ -1,0 +1,71 @@
+"""A workgroup's own part of an array: places and slices that are expressions over index dimensions, and what is refused
+because it was the extent where an index was meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from source import run
+
+import wavedsl as wd
+
+N, P, H = wd.symbols("N P H")
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dynamic", [(), (H,)], ids=["static", "dynamic"])
+def test_the_workgroups_own_part(dynamic: tuple[Any, ...], target: str) -> None:
+    """Ends that are expressions over index dimensions: `a[H * N : …]` began at the extent of H, behind the array."""
+
+    @wd.wave([wd.WorkgroupConstraint(H, 1, 0)], subs={N: 40}, dynamic=dynamic)
+    def kernel(
+        a: wd.Memory[P, wd.f16], b: wd.Memory[H, N, wd.f16], c: wd.Memory[H, N, wd.f16], before: wd.Memory[H, wd.f32]
+    ):
+        wd.write(wd.read(a[H * N : (H + 1) * N]), b)
+        wd.write(wd.read(a[H // 2 * 8 + H % 2 : H // 2 * 8 + H % 2 + N]), c)
+        wd.write(wd.sum(wd.cast(wd.read(a[: 2 * H]), wd.f32), dim=P), before)
+
+    a = np.arange(160, dtype=np.float16)
+    want = [a.reshape(4, 40), np.stack([a[i : i + 40] for i in (0, 1, 8, 9)]), np.array([0, 1, 6, 15], np.float32)]
+    got = [np.zeros_like(w) for w in want]
+    kernel.evaluate(a, *got)
+    kernel.compile(a, *got, target=target).emulate(a, *(mine := [np.zeros_like(w) for w in want]))
+    for i in range(3):
+        np.testing.assert_array_equal(got[i], want[i])
+        np.testing.assert_array_equal(mine[i], want[i])
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("a, mapping=wd.IndexMapping((N,), {P: H * N + N})", "wd.index(H) * N + wd.index(N)"),
+        ("a[H * N + wd.index(N)]", "wd.index(H) is the workgroup's own index"),
+        ("a[H * 40 + wd.index(N)]", "wd.index(H) is the workgroup's own index"),
+        ("a[H / 2 : H / 2 + N]", "// rounds down"),
+    ],
+)
+def test_places_that_nobody_means(part: str, words: str) -> None:
+    """Rows one after the other, as other languages count them: as written, they gave zeros from behind the array."""
+    source = f"""
+@wd.wave([wd.WorkgroupConstraint(H, 1, 0)], subs={{N: 40}})
+def kernel(a: wd.Memory[P, wd.f16], b: wd.Memory[H, N, wd.f16]):
+    wd.write(wd.read({part}), b)
+"""
+    with pytest.raises(wd.TraceError) as caught:
+        run("N, P, H = wd.symbols('N P H')\n" + source)["kernel"].trace()
+    assert words in str(caught.value.hint)
+
+
+def test_extents_that_are_meant() -> None:
+    """A header as long as there are workgroups, and rows of one element for each: their extents are the distance."""
+
+    @wd.wave([wd.WorkgroupConstraint(H, 1, 0)])
+    def kernel(a: wd.Memory[H + N, wd.f32], b: wd.Memory[P, wd.f32], c: wd.Memory[H, N, wd.f32]):
+        wd.write(wd.read(a[wd.index(N) + H]) + wd.read(b[wd.index(N) * H + wd.index(H)]), c)
+
+    a, b, c = np.arange(7, dtype=np.float32), 10 * np.arange(12, dtype=np.float32), np.zeros((4, 3), np.float32)
+    kernel.evaluate(a, b, c)
+    np.testing.assert_array_equal(c, a[4:] + b.reshape(3, 4).T)
