@@ -155,7 +155,6 @@ class Attempts:
                 break
         return plan, kernel, lack
 
-
     def busier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """The plan and its kernel, or those of more waves where shared memory leaves room for so few that SIMDs have
         nothing to do, and the unit is done earlier so: waves that share a product's columns may repeat another one."""
@@ -216,9 +215,12 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
     held: float = pressure(kernel, plan.target)
     if held > room and products and plan.target.assembler_schedules:
         if any(x.atom.instruction == "fma" for x in plan.inference.mmas.values()):
-            if held * (1 - LATER) - room >= most:
-                return held * (1 - LATER) - room
-            held -= LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
+            # Constants are where operands lie in shared memory, hundreds of them: offsets that loads have room for.
+            held = pressure(kernel, plan.target, literals=False)
+            least = held * (1 - LATER)
+            if held > room:
+                many = least - room >= most
+                held = least if many else held - LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
         else:
             held = on_demand(kernel, plan.target)
     return held - room

@@ -48,7 +48,9 @@ def wide_operands(
         for n in region.nodes:
             if n.op != "mma" or plans[n.id].atom.instruction != "fma":
                 continue
-            plan, wide, lasting = plans[n.id], [], []
+            plan = plans[n.id]
+            wide: list[int] = []
+            lasting: list[int] = []
             for position, port in zip(plan.positions, (plan.first, plan.second)):
                 x = n.inputs[position]
                 lasts = region.dim is not None and x.id not in own
