@@ -18,7 +18,7 @@ NAMES = frozenset({"vec", "slice", "bitcast"})
 def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
     """The most words per lane that are live together. Where a chip has scalar registers, what all lanes of a wave have
     in common counts for nothing; where it has none, a lane's place in global memory is a 64-bit address, which those
-    that access the same place share. `literals`: whether constants take registers; offsets of loads are part of them."""
+    that access the same place share. `literals`: whether constants take registers, which offsets of loads do not."""
     scalars = target.scalar_registers
     places: dict[tuple[int, ...], Value] = {}
     """Base and offsets of an access → a name for the address."""
