@@ -216,11 +216,15 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
     if held > room and products and plan.target.assembler_schedules:
         if any(x.atom.instruction == "fma" for x in plan.inference.mmas.values()):
             # Constants are where operands lie in shared memory, hundreds of them: offsets that loads have room for.
-            held = pressure(kernel, plan.target, literals=False)
-            least = held * (1 - LATER)
-            if held > room:
-                many = least - room >= most
-                held = least if many else held - LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
+            # Without them the estimate is close, so nothing is allowed for what ptxas reorders.
+            own = wave_room(plan.target, plan.partition.waves)
+            bare = pressure(kernel, plan.target, literals=False)
+            if bare <= own:
+                return bare - own
+            least = held * (1 - LATER) - room
+            if least >= most:
+                return least
+            held -= LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
         else:
             held = on_demand(kernel, plan.target)
     return held - room

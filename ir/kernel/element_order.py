@@ -56,11 +56,10 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
 def on_demand(kernel: Kernel, target: Target, stay: Sequence[str] = ()) -> int:
     """Registers that values take together in the better of two orders: the kernel's, and that in which they are
     computed, and loaded, as they are asked for, but for ops of names that `stay`: a product's multiply-adds, which
-    would add up one sum after the other; constants are offsets of what they load. The kernel stays as it is."""
-    literals = not stay
-    held, before = pressure(kernel, target, literals), _Saved(kernel)
+    would add up one sum after the other. The kernel stays as it is."""
+    held, before = pressure(kernel, target), _Saved(kernel)
     _order(kernel, target, [op for op in kernel.body.walk() if op.name in LOADS], stay)
-    found = min(held, pressure(kernel, target, literals))
+    found = min(held, pressure(kernel, target))
     before.restore()
     return found
 
