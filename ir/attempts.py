@@ -2,19 +2,21 @@
 
 In: a prepared graph with its sizes, arrays and target. Out: the kernel, and the plan it was lowered by.
 Only the lowering knows what shared memory and registers have room for, so it is tried. A plan that is refused is cut
-finer, then its operands outside of loops give up their shared memory; a kernel that could have more in flight, or whose
-values are together more than a wave's registers, is lowered again by what the kernel has shown. What the user fixed is
-not passed over: its error is raised.
+finer, then its operands outside of loops give up their shared memory; a kernel that could have more in flight, whose
+values are together more than a wave's registers, or that leaves SIMDs idle, is lowered again by what the kernel has
+shown. What the user fixed is not passed over: its error is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.cuts.product_waves import DEAREST
 from wavedsl.ir.cuts.register_file import VECTORS
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
@@ -25,6 +27,7 @@ from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.pressure import pressure
+from wavedsl.ir.kernel.unit_clocks import unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
@@ -54,9 +57,9 @@ class Attempts:
     dynamic: Mapping[str, int] | None
     choices: Choices
 
-    def first(self) -> tuple[Kernel, Plan]:
-        """The kernel by the first plan that can be lowered. Raises the last plan's ConstraintError, or the first one's
-        where the user fixed what it refuses."""
+    def first(self) -> tuple[Kernel, Plan, float]:
+        """The kernel by the first plan that can be lowered, and the registers that it lacks (`crowding`). Raises the
+        last plan's ConstraintError, or the first one's where the user fixed what it refuses."""
         target, choices = self.target, self.choices
         turns, fixed = takes_turns(target, choices), is_fixed(self.graph, target, choices)
         for plan in plans(self.graph, self.dims, target, contiguous_rows(self.graph, self.arrays), in_turn=turns):
@@ -65,8 +68,10 @@ class Attempts:
                 plan, kernel = self.finer(plan, kernel)
                 if choices.ping_pong and not turns:
                     check_apart(self.graph, kernel)
-                plan, kernel = self.roomier(plan, kernel)
-                return kernel, plan
+                plan, kernel, lack = self.roomier(plan, kernel)
+                if lack <= 0:
+                    plan, kernel = self.busier(plan, kernel)
+                return kernel, plan, lack
             except ConstraintError:
                 if not plan.partition.shared_rows and (plan.target is target or fixed):
                     raise
@@ -134,21 +139,54 @@ class Attempts:
             kernel = self.by(plan)
         return plan, kernel
 
-    def roomier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+    def roomier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel, float]:
         """The plan and its kernel, or those of more waves where values together are more than a wave's registers, and
-        less of that so."""
+        less of that so; and how many registers lack."""
         lack = crowding(plan, kernel)
         for more in with_more_waves(plan) if lack > 0 else ():
             try:
                 more, found = self.fitted(more)
             except ConstraintError:
                 continue
-            rest = crowding(more, found)
+            rest = crowding(more, found, lack)
             if rest < lack:
                 plan, kernel, lack = more, found, rest
             if lack <= 0:
                 break
+        return plan, kernel, lack
+
+    def busier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        """The plan and its kernel, or those of more waves where shared memory leaves room for so few that SIMDs have
+        nothing to do, and the unit is done earlier so: waves that share a product's columns may repeat another one."""
+        least = DEAREST * self._clocks(plan, kernel) if _idle(plan, kernel) else 0.0
+        for more in with_more_waves(plan) if least > 0 else ():
+            try:
+                more, found = self.fitted(more)
+            except ConstraintError:
+                continue
+            clocks = self._clocks(more, found)
+            if clocks <= least and crowding(more, found) <= 0:
+                plan, kernel, least = more, found, clocks
         return plan, kernel
+
+    def _clocks(self, plan: Plan, kernel: Kernel) -> float:
+        return unit_clocks(kernel, plan.target, _resident(plan, kernel) // plan.partition.waves)
+
+
+def _resident(plan: Plan, kernel: Kernel) -> int:
+    """Waves that shared memory leaves room for on a unit, those of whole workgroups."""
+    waves = plan.partition.waves
+    found = plan.target.resident_waves(1, kernel.shared_bytes, waves * plan.target.wave_size)
+    return max(waves, found // waves * waves)
+
+
+def _idle(plan: Plan, kernel: Kernel) -> bool:
+    """Whether a kernel of products has fewer waves on a unit than that has SIMDs, and nobody has said how many."""
+    if plan.given is None or plan.target.asynchronous or _resident(plan, kernel) >= plan.target.simds:
+        return False
+    resolved = plan.given[1]
+    said = resolved.hardware.waves_per_block is not None or any(r.wave is not None for r in resolved.dims.values())
+    return not said and any(n.op in PRODUCTS for n in plan.graph.all_nodes())
 
 
 def _name_uncut(graph: Graph, refused: ConstraintError) -> None:
@@ -162,9 +200,10 @@ def _name_uncut(graph: Graph, refused: ConstraintError) -> None:
         )
 
 
-def crowding(plan: Plan, kernel: Kernel) -> float:
+def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
     """Registers of a lane that values together have beyond what a wave has; 0 where warpgroups have shares of their
-    own. Without products, that is what vector instructions reach: each value beyond is copied there and back."""
+    own. Without products, that is what vector instructions reach: each value beyond is copied there and back. `most`:
+    how many are too many for anyone to ask how many more; the answer is then `most` or above."""
     products = any(n.op in PRODUCTS for n in plan.graph.all_nodes())
     if plan.target.asynchronous and products:
         return 0.0
@@ -176,15 +215,24 @@ def crowding(plan: Plan, kernel: Kernel) -> float:
     held: float = pressure(kernel, plan.target)
     if held > room and products and plan.target.assembler_schedules:
         if any(x.atom.instruction == "fma" for x in plan.inference.mmas.values()):
+            # Constants are where operands lie in shared memory, hundreds of them: offsets that loads have room for.
+            # Without them the estimate is close, so nothing is allowed for what ptxas reorders.
+            own = wave_room(plan.target, plan.partition.waves)
+            bare = pressure(kernel, plan.target, literals=False)
+            if bare <= own:
+                return bare - own
+            least = held * (1 - LATER) - room
+            if least >= most:
+                return least
             held -= LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
         else:
             held = on_demand(kernel, plan.target)
     return held - room
 
 
-def crowding_on_demand(found: tuple[Kernel, Plan]) -> float:
+def crowding_on_demand(found: tuple[Kernel, Plan, float]) -> float:
     """The same when values are computed on demand, as this kernel's are from here on."""
-    kernel, plan = found
+    kernel, plan, _ = found
     order_elements(kernel, plan.target)
     return crowding(plan, kernel)
 

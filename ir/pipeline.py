@@ -59,7 +59,7 @@ from typing import Any
 
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.attempts import Attempts, crowding, crowding_on_demand
+from wavedsl.ir.attempts import Attempts, crowding_on_demand
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partial_sums import mark_parts
 from wavedsl.ir.cuts.partition import Partition
@@ -114,14 +114,15 @@ def build_kernel(
     traced, choices = graph, choices or Choices()
     graph = prepared(traced, target)
 
-    def lowered(graph: Graph) -> tuple[Kernel, Plan]:
+    def lowered(graph: Graph) -> tuple[Kernel, Plan, float]:
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
     try:
-        kernel, plan = _with_room(graph, {**graph.subs, **dims}, lowered)
-        if not target.assembler_schedules and joined_sums(traced) is not traced and crowding(plan, kernel) > 0:
+        found = _with_room(graph, {**graph.subs, **dims}, lowered)
+        if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
             apart = lowered(prepared(traced, target, join=False))
-            kernel, plan = min((kernel, plan), apart, key=crowding_on_demand)
+            found = min(found, apart, key=crowding_on_demand)
+        kernel, plan, _ = found
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
@@ -144,30 +145,27 @@ def build_kernel(
 
 
 def _with_room(
-    graph: Graph, known: Mapping[Any, Any], lowered: Callable[[Graph], tuple[Kernel, Plan]]
-) -> tuple[Kernel, Plan]:
+    graph: Graph, known: Mapping[Any, Any], lowered: Callable[[Graph], tuple[Kernel, Plan, float]]
+) -> tuple[Kernel, Plan, float]:
     """A graph lowered; where that lacks registers, with elements computed where loops pick them, or picked for
     dimensions that are renamed, and read and written where they lie for those that are reshaped, whichever lacks fewest
     so."""
     ways = picked_elements(graph), picked_names(reshaped_places(graph, known))
-    others = [other for other in ways if other is not graph]
-    found: tuple[Kernel, Plan] | None = None
+    found: tuple[Kernel, Plan, float] | None = None
     refused: RegisterPressureError | None = None
     try:
         found = lowered(graph)
     except RegisterPressureError as error:
         refused = error
-    lack = crowding(found[1], found[0]) if found is not None and others else 0.0
-    for other in others:
-        if found is not None and lack <= 0:
+    for other in (other for other in ways if other is not graph):
+        if found is not None and found[2] <= 0:
             break
         try:
-            kernel, plan = lowered(other)
+            another = lowered(other)
         except WaveError:
             continue
-        rest = crowding(plan, kernel)
-        if found is None or rest < lack:
-            found, lack = (kernel, plan), rest
+        if found is None or another[2] < found[2]:
+            found = another
     if found is None:
         assert refused is not None
         raise refused

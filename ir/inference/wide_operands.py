@@ -10,11 +10,12 @@ the schedule has come when they are multiplied, and tiles are in shared memory a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from math import prod
 from typing import Any
 
 from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.cuts.register_file import staged_reads, tile_bytes
 from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.inference.derived_layout import same_layout
@@ -29,7 +30,9 @@ WIDE = 64
 LASTING = 128
 """The same of an operand that a loop does not change, which is read again in every trip."""
 IN_LOOPS = 1 / 4
-"""Part of shared memory that such operands of loops take at most, each in a place of its own beside tiles."""
+"""Part of shared memory that such operands of loops may take, whatever tiles take."""
+STAGES = 2
+"""Tiles of each read for which room is kept where such operands take more: one is copied, one multiplied."""
 
 
 def wide_operands(
@@ -38,13 +41,16 @@ def wide_operands(
     """(product, position) of operands of multiply-adds of which a lane would hold `WIDE` registers, most of them what
     other lanes hold as well, where shared memory has room for those of all waves. In loops, but for what trips read."""
     found: set[tuple[int, int]] = set()
-    left = IN_LOOPS * target.shared_bytes
+    left = max(IN_LOOPS * target.shared_bytes, target.shared_bytes - STAGES * _tiles(graph, partition))
     for region in graph.regions():
         own = {x.id for x in (*region.nodes, *region.carries)}
+        place = 0
         for n in region.nodes:
             if n.op != "mma" or plans[n.id].atom.instruction != "fma":
                 continue
-            plan, wide = plans[n.id], []
+            plan = plans[n.id]
+            wide: list[int] = []
+            lasting: list[int] = []
             for position, port in zip(plan.positions, (plan.first, plan.second)):
                 x = n.inputs[position]
                 lasts = region.dim is not None and x.id not in own
@@ -53,13 +59,28 @@ def wide_operands(
                 words = port.elements_per_lane * x.dtype.bits // 32
                 least = LASTING if lasts else WIDE
                 if x.dtype.bits >= 32 and words >= least and len(port.replica_bits("l")) > 0:
-                    wide.append(position)
-            sizes = [prod(partition.dims[d].wave for d in n.inputs[p].dims) * n.inputs[p].dtype.bits // 8 for p in wide]
-            taken = partition.waves * sum(sizes)
-            if taken <= (left if region.dim is not None else target.shared_bytes / 2):
-                found |= {(n.id, p) for p in wide}
-                left -= taken if region.dim is not None else 0
+                    (lasting if lasts else wide).append(position)
+            room = left if region.dim is not None else target.shared_bytes / 2
+            made, kept = (_bytes(n, positions, partition) for positions in (wide, lasting))
+            if max(0, made - place) + kept <= room:
+                found |= {(n.id, p) for p in (*wide, *lasting)}
+                if region.dim is not None:
+                    left -= max(0, made - place) + kept
+                    place = max(place, made)
     return found
+
+
+def _bytes(n: Node, positions: Sequence[int], partition: Partition) -> int:
+    """Bytes that operands of a product take, of all waves."""
+    sizes = [prod(partition.dims[d].wave for d in n.inputs[p].dims) * n.inputs[p].dtype.bits // 8 for p in positions]
+    return partition.waves * sum(sizes)
+
+
+def _tiles(graph: Graph, partition: Partition) -> int:
+    """Bytes of shared memory that tiles of the reads of a kernel take."""
+    tiles = {d: plan.tile for d, plan in partition.dims.items()}
+    staged = staged_reads(graph)
+    return sum(tile_bytes(n, tiles) for n in graph.all_nodes() if n.id in staged)
 
 
 def between_products(

@@ -15,10 +15,10 @@ NAMES = frozenset({"vec", "slice", "bitcast"})
 """Operations whose results are registers of what they are made of."""
 
 
-def pressure(kernel: Kernel, target: Target) -> int:
+def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
     """The most words per lane that are live together. Where a chip has scalar registers, what all lanes of a wave have
     in common counts for nothing; where it has none, a lane's place in global memory is a 64-bit address, which those
-    that access the same place share."""
+    that access the same place share. `literals`: whether constants take registers, which offsets of loads do not."""
     scalars = target.scalar_registers
     places: dict[tuple[int, ...], Value] = {}
     """Base and offsets of an access → a name for the address."""
@@ -78,6 +78,8 @@ def pressure(kernel: Kernel, target: Target) -> int:
                     at += 1
             for v in op.results:
                 define(v)
+                if op.name == "const" and not literals:
+                    words[v.id] = 0
                 if op.name in NAMES:
                     words[v.id] = 0
                     parts[v.id] = op.args

@@ -22,7 +22,7 @@ from wavedsl.ir.lower.lower_reduce import within_workgroup
 from wavedsl.ir.lower.lower_values import operand, zero_beyond
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.scratch_room import SUMMED_WORDS
-from wavedsl.ir.lower.sliced_operands import lasts, sliced_positions, sliced_step
+from wavedsl.ir.lower.sliced_operands import last_sums, lasts, sliced_positions, sliced_step
 from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step
 
@@ -113,7 +113,7 @@ class _Product:
                     self.preparing.append(prepare_step(low, n, position, key, neutral, plan.k))
             self.prepared.append(key)
         if slices:  # behind what else passes through the scratch buffer
-            self.preparing.append(sliced_step(low, n, slices, plan.k))
+            self.preparing.append(sliced_step(low, n, slices, plan.k, last_sums(low, n)))
         self.scales = [Scale(low, plan, port) for port in (0, 1)] if plan.scales else []
         for scale in self.scales:
             if scale.prepared is not None:

@@ -6,9 +6,9 @@ when the first multiply-add asks for them. Of 32 x 32 x 32 a lane multiplies 8 r
 registers of it, of which 12 are multiplied at a time, and the sums are 32.
 
 INVARIANT: nothing else is put into an operand's place until the product's last multiply-add. In straight code a
-product's steps stand one behind the other, and all products and conversions share one place; in loops, whose schedule
-moves steps, each has its own, and a trip fills it again when the wave's lanes have passed the trip before. What a loop
-does not make is stored once, in front of it.
+product's steps stand one behind the other, and all products and conversions share one place. In loops, whose schedule
+moves steps, those of one region share a place beside it, which each fills when the product before has its sums
+(`last_sums`). What a loop does not make is stored once, in front of it, in a place of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.ops import MADE_ANYWHERE
 from wavedsl.ir.dtypes import DType
+from wavedsl.ir.inference.matrix_count import k_issues, result_tiles
 from wavedsl.ir.kernel.kernel_ir import B32, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy
 from wavedsl.ir.layouts.layout import Layout
@@ -41,21 +42,46 @@ def place_sliced(low: Lowering, converted: int) -> int:
     which conversions take `converted`."""
     waves = low.partition.waves
     share = converted // waves // 16 * 16
-    looped: list[tuple[Node, int]] = []
+    loops = [region for region in low.graph.regions() if region.dim is not None]
     for region in low.graph.regions():
+        if region.dim is None:
+            share = max(share, _placed(low, region.nodes, 0))
+    for region in loops:
+        share = _placed(low, region.nodes, share)
+    for region in loops:
         for n in region.nodes:
-            at = 0
             for p in sliced_positions(low, n) if n.op == "mma" else ():
-                if region.dim is None:
-                    low.room.sliced[n.id, p] = at
-                    at += _place(low, n, p).bytes
-                else:
-                    looped.append((n, p))
-            share = max(share, at)
-    for n, p in looped:
-        low.room.sliced[n.id, p] = share
-        share += _place(low, n, p).bytes
+                if lasts(low, n, p):
+                    low.room.sliced[n.id, p] = share
+                    share += _place(low, n, p).bytes
     return max(converted, -(-waves * share // 128) * 128)
+
+
+def _placed(low: Lowering, nodes: Sequence[Node], start: int) -> int:
+    """Places from `start` on for what a region makes for its products, the same for each product. Gives the end."""
+    end = start
+    for n in nodes:
+        at = start
+        for p in sliced_positions(low, n) if n.op == "mma" else ():
+            if not lasts(low, n, p):
+                low.room.sliced[n.id, p] = at
+                at += _place(low, n, p).bytes
+        end = max(end, at)
+    return end
+
+
+def last_sums(low: Lowering, n: Node) -> tuple[Key, ...]:
+    """The last sums of the product in a loop whose operands were in the place of those of `n`; none in straight code,
+    or of the first."""
+    region = low.region_of(n)
+    if region.dim is None:
+        return ()
+    before = region.nodes[: region.nodes.index(n)]
+    found = [x for x in before if x.op == "mma" and any(not lasts(low, x, p) for p in sliced_positions(low, x))]
+    if not found:
+        return ()
+    plan = low.inference.mmas[found[-1].id]
+    return tuple(("acc", found[-1].id, t, len(k_issues(plan)) - 1) for t in range(len(result_tiles(plan))))
 
 
 def sliced_positions(low: Lowering, n: Node) -> tuple[int, ...]:
@@ -133,9 +159,11 @@ def _lines(low: Lowering, dims: tuple[str, ...], source: Layout, wanted: Layout,
     return _Place(dims, pitch, size, -(-step * size // unit) * unit, padded)
 
 
-def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]], k: str) -> Step:
+def sliced_step(
+    low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]], k: str, behind: Sequence[Key] = ()
+) -> Step:
     """Operands left in shared memory. `operands`: position, the key of the promise, whether to put zeros beyond the end
-    of K."""
+    of K; `behind`: what has to be known before their place may be filled."""
 
     def emit(context: Context) -> None:
         found: list[tuple[Key, Lazy]] = []
@@ -158,7 +186,7 @@ def sliced_step(low: Lowering, n: Node, operands: Sequence[tuple[int, Key, bool]
 
     clocks = low.issue_clocks() * sum(low.layout(n.inputs[p]).elements_per_lane for p, _, _ in operands)
     resources, latency = low.valu_cost(clocks)
-    uses = tuple(dict.fromkeys(key for p, _, _ in operands for key in low.keys(n.inputs[p])))
+    uses = tuple(dict.fromkeys((*(key for p, _, _ in operands for key in low.keys(n.inputs[p])), *behind)))
     defs = tuple(key for _, key, _ in operands)
     return Step(f"operands of %{n.id}", "compute", resources, latency, uses, defs, emit, "", n.loc)
 
@@ -209,4 +237,4 @@ def _promised(low: Lowering, value: Fragment, wanted: Layout, place: _Place, at:
     return Lazy(wanted, value.dtype, element, b)
 
 
-__all__ = ["lasts", "place_sliced", "sliced_positions", "sliced_step"]
+__all__ = ["last_sums", "lasts", "place_sliced", "sliced_positions", "sliced_step"]

@@ -114,7 +114,8 @@ class _Choice(NamedTuple):
 
 
 LEAST_BATCH = 32
-"""Registers of copies that are on their way together where there is room for fewer: eight of 16 bytes."""
+"""Registers of copies that are on their way together where there is room for fewer: eight of 16 bytes. And of reads
+that start early."""
 
 
 def plan_body(
@@ -157,7 +158,10 @@ def plan_body(
         return program_order(steps, slots, cyclic=True)
     if len(work.steps) > MODULO_STEPS:
         # List scheduling starts what is ready: fragments would wait in registers for half a trip.
-        plain = _reads_ahead(work, sink(plain, work.nodes, needed, work.capacity, work.of_kinds("sread")), needed, room)
+        late = sink(plain, work.nodes, needed, work.capacity, work.of_kinds("sread"))
+        if work.words(late) > room:  # copies into the only slot start when the last read is done, and hold reads early
+            late = settle(late, work.nodes, needed, work.capacity, work.steps)
+        plain = _reads_ahead(work, late, needed, min(room, max(scarce, LEAST_BATCH)))
     chosen = None
     if modulo and not crowded and len(work.steps) <= MODULO_STEPS:
         chosen = _modulo(work, ahead, batch, room, longest=plain.ii)

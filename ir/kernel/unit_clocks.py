@@ -1,0 +1,63 @@
+"""Clocks that a workgroup keeps a compute unit busy, counted from kernel IR: what ways to divide it are compared by.
+
+In: a kernel, its target, how many workgroups the unit holds. Out: clocks of whichever takes longer, the units of its
+SIMDs or those that all waves share. Loops of which nobody knows the trips count as `UNKNOWN`. Nothing is said of
+latencies: it is a comparison between kernels that compute the same, not a prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.kernel.unroll import static_trips
+from wavedsl.ir.target import Target
+
+UNKNOWN = 16
+"""Trips of a loop of which nobody knows how many it has."""
+PORTS = frozenset({"load.global", "store.global", "load.shared", "store.shared", "copy.async"})
+NAMES = frozenset({"const", "param", "vec", "slice", "buffer", "bitcast", "undefined"})
+"""Operations that name registers."""
+WIDTHS = (1, 2, 4, 8, 12, 16)
+
+
+def unit_clocks(kernel: Kernel, target: Target, resident: int) -> float:
+    """Clocks per workgroup of a unit that holds `resident` of them at a time."""
+    busy: dict[str, float] = {}
+    for op, times in _issued(kernel.body, 1):
+        unit, clocks = _cost(op, target)
+        if clocks:
+            busy[unit] = busy.get(unit, 0.0) + clocks * times
+    waves = kernel.waves * resident
+    rounds = -(-waves // target.simds)
+    taken = (clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items())
+    return max(taken, default=0.0) / resident
+
+
+def _issued(region: Region, times: int) -> Iterator[tuple[Op, int]]:
+    """Ops, and how often a wave issues each."""
+    for op in region.ops:
+        yield op, times
+        trips = 1
+        if op.name == "for":
+            known = static_trips(op)
+            trips = UNKNOWN if known is None else known
+        for body in op.regions:
+            yield from _issued(body, times * trips)
+
+
+def _cost(op: Op, target: Target) -> tuple[str, float]:
+    """The unit that an op occupies, and for how many clocks."""
+    if op.name in PORTS:
+        size = op.attrs["bytes"]
+        cost = target.cost(op.name, next((n for n in WIDTHS if n >= size), WIDTHS[-1]))
+        return cost.unit, cost.cycles
+    if op.name in ("mma", "mma.scaled"):
+        return "matrix", op.attrs["atom"].cycles
+    if op.name in NAMES or not op.row.pure or (target.scalar_registers and all(v.uniform for v in op.results)):
+        return "", 0.0
+    valu = target.cost("valu")
+    return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
+
+
+__all__ = ["unit_clocks"]
