@@ -116,6 +116,16 @@ def test_steps_that_units_share_are_all_counted(chip, tile):
     assert found.clocks == pytest.approx(clocks_of_text(product, given, choice), rel=0.2)
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_of_the_workgroups_of_a_unit_one_adds_parts(chip):
+    """In the text's sample as in the prediction: 1024 workgroups of eight parts are three to ten a unit."""
+    product, size = CHIPS[chip], (256, 2048, 2048)
+    given, choice = arrays(size), Choice("split_k", TileChoice(64, 64, 64, 2, 2, 2, 8, 0, 8))
+    assert predicted(product, given, choice) * product.clock == pytest.approx(
+        clocks_of_text(product, given, choice), rel=0.12
+    )
+
+
 @pytest.mark.parametrize(
     ("chip", "size", "factor"),
     [("MI300X", (512, 512, 16384), 0.8), ("MI355X", (2304, 2048, 4096), 0.5), ("A100", (1536, 1792, 8192), 0.6)],
