@@ -76,6 +76,13 @@ def symbols(names: str) -> tuple[sympy.Symbol, ...]:
     return found
 
 
+def taken_apart(value: Any, otherwise: str) -> str:
+    """What helps where `value` stands for a symbol: a tuple of one symbol is what `symbols("BM")` gave."""
+    if isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], sympy.Symbol):
+        return f"wd.symbols gives a tuple; a single symbol is {value[0]} = wd.sym.{value[0]}"
+    return otherwise
+
+
 _FUNCTIONS = frozenset({"ceiling", "floor", "Min", "Max", "Mod"})
 """What expressions of extents are made of, beside sums, products and quotients."""
 

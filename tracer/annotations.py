@@ -16,7 +16,7 @@ from wavedsl.ir.dtypes import ALL, DType
 from wavedsl.ir.errors import TraceError, WaveError
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.source import here, parameter
-from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise
+from wavedsl.ir.symbols import AddressSpace, is_dim, names, normalise, taken_apart
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,10 @@ def _split(items: Any, owner: str) -> tuple[tuple[Any, ...], DType]:
 def _dims(items: tuple[Any, ...], owner: str) -> tuple[Any, ...]:
     for item in items:
         if not is_dim(item):
-            alone = isinstance(item, tuple) and len(item) == 1 and is_dim(item[0])
             raise TraceError(
                 f"{owner}[…]: {item!r} is not a dimension",
                 here(calls=False),
-                hint=f"wd.symbols gives a tuple; a single symbol is {item[0]} = wd.sym.{item[0]}"
-                if alone
-                else "dimensions are symbols (M = wd.sym.M) or expressions over them",
+                hint=taken_apart(item, "dimensions are symbols (M = wd.sym.M) or expressions over them"),
             )
     dims = tuple(normalise(item) for item in items)
     for i, dim in enumerate(dims):

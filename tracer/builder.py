@@ -21,7 +21,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError, WaveError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import here
-from wavedsl.ir.symbols import is_dim, names, normalise
+from wavedsl.ir.symbols import is_dim, names, normalise, taken_apart
 from wavedsl.tracer.annotations import Namespace, RegisterType, suggest
 from wavedsl.tracer.extents import extent
 from wavedsl.tracer.operands import NUMBERS, describe, dtype_of_numbers, python_number
@@ -237,7 +237,8 @@ class Builder:
                     f"{op}: unknown symbol {s}",
                     loc or here(),
                     hint=suggest(s.name, listed, f"this kernel has {', '.join(listed)}")
-                    + f"; a name for a length that no argument has is bound by subs={{{s}: …}}",
+                    + f"; a name for a length that no argument has is bound by subs={{{s}: …}}, and a length that "
+                    "follows from others may stand for a name as it is: N / 4",
                 )
             self.named.add(s)
         return expr
@@ -249,7 +250,8 @@ class Builder:
             what, _ = describe(value)
             hint = "a dimension is a symbol, for example dim=N"
             if isinstance(value, (tuple, list)) and value:
-                hint = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+                several = f"one dimension: {op} along several is along one that wd.reshape makes of them"
+                hint = taken_apart(value, several)
             elif op in ("max", "min"):
                 hint += f"; element by element: wd.{op}imum(x, y)"
             raise TraceError(f"{op}: the dimension is {what}", loc, hint=hint)

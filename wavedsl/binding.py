@@ -145,7 +145,12 @@ def check_subs(subs: Any, loc: Loc | None = None) -> dict[Any, Any]:
             found[key] = int(value) if value.is_Integer else value
     for key, value in found.items():
         if isinstance(value, sympy.Expr):
-            raise ConstraintError(f"subs binds {key} to {value}", loc, hint="a whole number")
+            raise ConstraintError(
+                f"subs binds {key} to {value}",
+                loc,
+                hint="a whole number, or an expression over symbols that subs binds; "
+                f"where a name may stand, so may {value} itself",
+            )
         if isinstance(value, int) and value < 0:
             raise ConstraintError(f"subs binds {key} to {value}", loc, hint="sizes are not negative")
     return found

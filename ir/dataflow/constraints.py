@@ -26,6 +26,7 @@ from wavedsl.ir.symbols import (
     names,
     normalise,
     scale_of,
+    taken_apart,
     with_numbers,
 )  # fmt: skip
 
@@ -58,7 +59,9 @@ def _dim(value: Any, owner: str) -> sympy.Symbol:
     if isinstance(value, sympy.Symbol):
         return normalise(value)
     raise ConstraintError(
-        f"{owner}: {value!r} is not a dimension", here(calls=False), hint="a dimension is a symbol: M = wd.sym.M"
+        f"{owner}: {value!r} is not a dimension",
+        here(calls=False),
+        hint=taken_apart(value, "a dimension is a symbol: M = wd.sym.M"),
     )
 
 
@@ -67,7 +70,7 @@ def _tile(value: Any, owner: str) -> Any:
         raise ConstraintError(
             f"{owner}: the tile {value!r} is neither a whole number nor an expression over symbols",
             here(calls=False),
-            hint="for example 64, BM or BM / 2",
+            hint=taken_apart(value, "for example 64, BM or BM / 2"),
         )
     tile = normalise(value)
     if tile.is_number and not (tile.is_Integer and tile > 0):

@@ -40,47 +40,13 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     for n in reads:
         if not is_tile(low.graph, n):
             low.reads.rows[n.id] = gathered_rows(low, n)
-    rows = any(n.id in low.reads.rows for n in reads)
     budget = low.target.shared_bytes - low.room.top
     trips = low.plans[str(region.dim)].trips if loop else 1
-    asynchronous = bool(low.target.copy_async) and not low.target.copy_linear
-    depth = low.choices.stages or (4 if asynchronous else 2)
-    if not loop or holds_loop(region):
-        depth = 1
-    if trips is not None:
-        depth = max(1, min(depth, trips))
     weight = trips if trips is not None and trips > 0 else 16
-    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
-    rooms = [shared_room(low, region), budget]
-    attempts = [(d, b) for b in dict.fromkeys(rooms) if b > 0 or b == budget for d in range(depth, 0, -1)]
-    if low.partition.waves < low.target.simds and (rows or (not asynchronous and _fills_simds(low))):
-        # Small workgroups leave no SIMD idle where lanes fetch rows themselves, nor half of them for another stage.
-        beside = low.target.simds // low.partition.waves
-        each, most = (low.target.shared_bytes // n - low.room.top for n in (beside, beside // 2 + 1))
-        first = [min(rooms[0], each), each] if rows else [rooms[0]]
-        attempts = [(d, b) for b in first for d in range(depth, 0, -1)]
-        attempts += [(depth, most)] * (not rows) + [(d, b) for b in (each, budget) for d in range(depth, 0, -1)]
-        attempts = [(d, b) for d, b in attempts if b > 0 or b == budget]
-    if low.choices.stages:
-        attempts = [(depth, budget)]
-    plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
-    while problem is not None and (gathered := [n for n in reads if n.id in low.reads.rows]):
-        # A gather does without: lanes fetch what they need themselves.
-        largest = max(gathered, key=lambda n: tile_bytes(low, n))
-        reads.remove(largest)
-        del low.reads.rows[largest.id]
-        if not reads:
-            return
-        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
-    while problem is not None and not loop and (spared := _straight(low, reads)) is not None:
-        reads.remove(spared)
-        if not reads:
-            return
-        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
-    if problem is not None:
-        problem.location = problem.location or reads[0].loc
-        raise problem
-    if loop and asynchronous and depth > 1 and not low.choices.stages:
+    plans, depth = _with_fewer(low, region, reads, _attempts(low, region, reads, trips, budget), weight, loop)
+    if not plans:
+        return
+    if loop and _asynchronous(low) and depth > 1 and not low.choices.stages:
         # Copies through registers run one trip ahead.
         own = [s.node for s in plans if s.asynchronous and s.copied_by is None]
         for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
@@ -89,6 +55,64 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
                 plans, depth = found, deeper
                 break
     low.placing |= only_for_rows(low, low.reads.rows)
+    _placed(low, plans, depth)
+
+
+def _asynchronous(low: Lowering) -> bool:
+    """Whether copies pass by the registers, with several trips under way."""
+    return bool(low.target.copy_async) and not low.target.copy_linear
+
+
+def _attempts(
+    low: Lowering, region: Region, reads: Sequence[Node], trips: int | None, budget: int
+) -> list[tuple[int, int]]:
+    """Numbers of stages, each with the bytes of shared memory that they may take, the best first."""
+    depth = low.choices.stages or (4 if _asynchronous(low) else 2)
+    if trips == 1 or holds_loop(region):
+        depth = 1
+    if trips is not None:
+        depth = max(1, min(depth, trips))
+    if low.choices.stages:
+        return [(depth, budget)]
+    # First what leaves room for a second workgroup, be it with fewer stages; then what fits at all.
+    rooms = [shared_room(low, region), budget]
+    attempts = [(d, b) for b in dict.fromkeys(rooms) for d in range(depth, 0, -1)]
+    rows = any(n.id in low.reads.rows for n in reads)
+    if low.partition.waves < low.target.simds and (rows or (not _asynchronous(low) and _fills_simds(low))):
+        # Small workgroups leave no SIMD idle where lanes fetch rows themselves, nor half of them for another stage.
+        beside = low.target.simds // low.partition.waves
+        each, most = (low.target.shared_bytes // n - low.room.top for n in (beside, beside // 2 + 1))
+        first = [min(rooms[0], each), each] if rows else [rooms[0]]
+        attempts = [(d, b) for b in first for d in range(depth, 0, -1)]
+        attempts += [(depth, most)] * (not rows) + [(d, b) for b in (each, budget) for d in range(depth, 0, -1)]
+    return [(d, b) for d, b in attempts if b > 0 or b == budget]
+
+
+def _with_fewer(
+    low: Lowering, region: Region, reads: list[Node], attempts: Sequence[tuple[int, int]], weight: int, loop: bool
+) -> tuple[list[Staged], int]:
+    """The plans of `reads` and their stages. Those that do not fit and can do without shared memory leave `reads`, the
+    largest first. Raises ConstraintError or CompileError where some can not."""
+    while reads:
+        plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
+        if problem is None:
+            return plans, depth
+        gathered = [n for n in reads if n.id in low.reads.rows]
+        if gathered:
+            # A gather does without: lanes fetch what they need themselves.
+            spared = max(gathered, key=lambda n: tile_bytes(low, n))
+            del low.reads.rows[spared.id]
+        elif loop or (straight := _straight(low, reads)) is None:
+            problem.location = problem.location or reads[0].loc
+            raise problem
+        else:
+            spared = straight
+        reads.remove(spared)
+    return [], 1
+
+
+def _placed(low: Lowering, plans: Sequence[Staged], depth: int) -> None:
+    """Give the plans their bytes of shared memory, and file them."""
     copies = [s for s in plans if s.copied_by is None]
     if any(s.direct is not None for s in plans) and not low.room.top:
         low.room.top = low_gap(low, copies, depth)

@@ -163,6 +163,7 @@ def test_lists(source: str, message: str) -> None:
 SUBS = [
     ("subs={BM: 'x'}", "subs binds BM to 'x'"),
     ("subs={BM: 1.5}", "subs binds BM to 1.5"),
+    ("subs={BM: M / 2}", "subs binds BM to M/2"),
     ("subs={BM: -1}", "subs binds BM to -1"),
     ("subs={BM: BN}", "subs binds BM to BN"),
     ("subs={BM: BN, BN: BM}", "subs binds BM to"),

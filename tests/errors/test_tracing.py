@@ -31,6 +31,8 @@ CASES = [
     ("length-without-a-value", "x = wd.read(a, mapping=wd.IndexMapping((wd.sym.J, K), {M: wd.sym.J}))",
      "read: unknown symbol J", "wd.read(a, mapping=wd.IndexMapping((wd.sym.J, K), {M: wd.sym.J}))",
      "bound by subs={J: …}"),
+    ("length-that-follows", "x = wd.reshape(wd.read(a), (M, 4, wd.sym.J))", "reshape: unknown symbol J",
+     "wd.reshape(wd.read(a), (M, 4, wd.sym.J))", "may stand for a name as it is: N / 4"),
     ("lambda-of-a-loop", "wd.iterate(K, init_args=[wd.index(M)])(lambda: None)\n    def later(x):\n        return x",
      "iterate: the loop over K carries 1 value, but its function takes 0 parameters", "lambda: None",
      "one parameter per entry"),
@@ -635,9 +637,19 @@ def test_brackets(source: str, message: str) -> None:
     assert_points_at(raised.value, source)
 
 
-def test_symbols_are_a_tuple() -> None:
-    with pytest.raises(wd.TraceError) as raised:
-        run("N = wd.symbols('N')\nx = wd.Memory[M, N, wd.f32]\n")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = wd.Memory[M, T, wd.f32]\n",
+        "x = wd.WorkgroupConstraint(T, 16, 0)\n",
+        "x = wd.TilingConstraint(K, T)\n",
+        HEAD + "    x = wd.index(T)\n\nkernel.trace()\n",
+    ],
+    ids=["argument", "dimension", "tile", "operation"],
+)
+def test_symbols_are_a_tuple(source: str) -> None:
+    with pytest.raises((wd.TraceError, wd.ConstraintError)) as raised:
+        run("T = wd.symbols('N')\n" + source)
     assert raised.value.hint == "wd.symbols gives a tuple; a single symbol is N = wd.sym.N"
 
 

@@ -30,119 +30,128 @@ def _add_flushing(old: Array, a: Array) -> Array:
 
 def atomic(m: Machine, inst: Inst, row: isa.Inst, pc: int) -> Step:
     """`atom` and `red`: threads take turns in an adversarial order; those on different addresses go together."""
-    type_, op = row.mods["type"], ATOMIC[row.mods["op"]]
-    returns = row.row.opcode == "atom"
-    args = inst.args[1:] if returns else inst.args
-    address, parts = args[0], parts_of(args[1])
-    cas = row.mods["op"] == "cas"
-    second = parts_of(args[2]) if cas else []
-    bits = TYPE_BITS[type_]
-    size = bits // 8
-    width = size * len(parts)
-    access = Access(m, inst, pc, space_of(m, row, address), address, width, True)
-    one = Access(m, inst, pc, access.space, address, size, True)
-    writers = writers_of(m, parts_of(inst.args[0]), type_) if returns else []
-    dtype = NUMPY[type_]
-    # A ufunc whose running result is that of one thread after another, bit for bit.
-    running = _RUNNING.get(row.mods["op"])
-    if type_ in ("f16", "bf16", "f16x2", "bf16x2") or (type_[0] == "f" and row.mods["op"] != "add"):
-        running = None
+    return _Atomic(m, inst, row, pc).step
 
-    def typed(words: Array) -> Array:
-        raw = words.T
-        if bits == 64:
-            return np.ascontiguousarray(raw).view(np.uint64)[:, 0].view(dtype)
-        small = np.ascontiguousarray(raw[:, 0]).astype(f"u{size}")
-        return small.view(dtype).reshape(-1, 2) if type_ in isa.PACKED else small.view(dtype)
 
-    def untyped(values: Array) -> Array:
-        if bits == 64:
-            return np.ascontiguousarray(np.ascontiguousarray(values).view(np.uint32).reshape(-1, 2).T)
-        flat = np.ascontiguousarray(values)
-        return (
-            flat.view(np.uint32).reshape(1, -1)
-            if bits == 32
-            else flat.view(f"u{size}").astype(np.uint32).reshape(1, -1)
-        )
+class _Atomic:
+    """An `atom` or `red`: of one element, or of a vector whose elements are atomic each for itself."""
 
-    def run(space: str, at: Array, lanes: Array, a: Array, b: Array) -> Array:
-        """One element per lane, in rounds of distinct addresses; returns the old words."""
-        old_words = np.zeros((max(1, bits // 32), len(at)), np.uint32)
-        turn = m.rng.permutation(len(at)) if m.checks else np.arange(len(at))
-        window = one.shared if space == "shared" else one.local
-        # Threads of one address stand together, in their order: rank 0 goes first, then rank 1, …
-        place = at[turn] if space == "global" else m.cta_of[lanes[turn]] * (1 << 40) + at[turn]
-        turn = turn[np.argsort(place, kind="stable")]
-        place = np.sort(place)
-        starts = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1]))) if len(turn) else turn
-        if space == "global" and m.globals is not None:
-            m.globals.atomic(inst, pc, place, size, lanes[turn])
-        flushes = space == "global" and type_ == "f32" and row.mods["op"] == "add"
-        combine = _add_flushing if flushes else op
-        lengths = np.diff(np.append(starts, len(turn)))
-        rounds = int(lengths.max()) if len(turn) else 0
+    def __init__(self, m: Machine, inst: Inst, row: isa.Inst, pc: int):
+        self.m, self.inst, self.pc = m, inst, pc
+        self.type, self.name = row.mods["type"], row.mods["op"]
+        returns = row.row.opcode == "atom"
+        address, value, *more = inst.args[1:] if returns else inst.args
+        self.parts = parts_of(value)
+        self.swapped = parts_of(more[0]) if self.name == "cas" else []
+        self.bits = TYPE_BITS[self.type]
+        self.size = self.bits // 8
+        self.width = self.size * len(self.parts)
+        self.access = Access(m, inst, pc, space_of(m, row, address), address, self.width, True)
+        self.one = Access(m, inst, pc, self.access.space, address, self.size, True)
+        self.writers = writers_of(m, parts_of(inst.args[0]), self.type) if returns else []
 
-        def fetch(now: Array) -> tuple[Array, Any]:
-            if space != "global":
-                return window.load(at[now] - window.base, size, lanes[now]), None
-            words, fault = m.memory.load(at[now], size)
-            if fault is not None:
-                one._outside(fault, lanes[now])
-            return words, fault
-
-        def keep(now: Array, values: Array, fault: Any) -> None:
-            if space != "global":
-                window.store(at[now] - window.base, size, values, lanes[now])
-                return
-            ok = np.ones(len(now), bool) if fault is None else ~fault.mask
-            m.memory.store(at[now][ok], values[:, ok], size)
-
-        if running is not None and rounds > 4 * len(starts):
-            # Few addresses, many threads on each: a running sum (or minimum, …) gives every thread what it saw.
-            for start, length in zip(starts.tolist(), lengths.tolist()):
-                now = turn[start : start + length]
-                words, fault = fetch(now[:1])
-                values = np.concatenate([typed(words), a[now]])
-                seen = running.accumulate(values, dtype=values.dtype)
-                if flushes and (denormal(values) | denormal(seen)).any():
-                    seen = np.array(list(accumulate(values, _add_flushing)), values.dtype)
-                old_words[:, now] = untyped(seen[:-1])
-                keep(now[:1], untyped(seen[-1:]), fault)
-            return old_words
-        for i in range(rounds):
-            now = turn[starts[lengths > i] + i]
-            words, fault = fetch(now)
-            old = typed(words)
-            new = op(old, a[now], b[now]) if cas else combine(old, a[now])
-            keep(now, untyped(np.asarray(new, dtype=old.dtype)), fault)
-            old_words[:, now] = words
-        return old_words
-
-    def step(mask: Mask) -> None:
+    def step(self, mask: Mask) -> None:
+        m, access = self.m, self.access
         lanes = np.arange(m.T) if mask is None else m.lanes(mask)
         for space, at, ls in access.split(access.address(lanes), lanes):
             if space == "global":
                 at, ls = access._aligned(at, ls)
                 access.record(space, at, ls)
             elif space == "shared":
-                offset, ls = access.shared.check(at, width, inst, ls)
+                offset, ls = access.shared.check(at, self.width, self.inst, ls)
                 at = offset + SHARED_BASE
                 access.touch_shared(offset, ls, None, atomic=True)
             else:
-                m.report("unsupported", inst, f"atomic on {space} memory", int(ls[0]))
+                m.report("unsupported", self.inst, f"atomic on {space} memory", int(ls[0]))
                 return
             olds = []
-            for i, p in enumerate(parts):
-                a = typed(words_of(m, [p], type_, ls))
-                b = typed(words_of(m, [second[0]], type_, ls)) if cas else a
-                olds.append(run(space, at + i * size, ls, a, b))
+            for i, part in enumerate(self.parts):
+                operands = [self._typed(words_of(m, [p], self.type, ls)) for p in (part, *self.swapped)]
+                olds.append(self._in_turn(space, at + i * self.size, ls, operands))
             words = np.concatenate(olds)
-            if bits < 32 and len(olds) > 1:
+            if self.bits < 32 and len(olds) > 1:
                 words = np.stack([olds[2 * i][0] | olds[2 * i + 1][0] << np.uint32(16) for i in range(len(olds) // 2)])
-            for put in writers:
+            for put in self.writers:
                 put(words, ls)
 
-    return step
+    def _in_turn(self, space: str, at: Array, lanes: Array, operands: list[Array]) -> Array:
+        """One element per lane, in rounds of distinct addresses; returns the old words."""
+        m = self.m
+        old_words = np.zeros((max(1, self.bits // 32), len(at)), np.uint32)
+        turn = m.rng.permutation(len(at)) if m.checks else np.arange(len(at))
+        # Threads of one address stand together, in their order: rank 0 goes first, then rank 1, …
+        place = at[turn] if space == "global" else m.cta_of[lanes[turn]] * (1 << 40) + at[turn]
+        turn = turn[np.argsort(place, kind="stable")]
+        place = np.sort(place)
+        starts = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1]))) if len(turn) else turn
+        if space == "global" and m.globals is not None:
+            m.globals.atomic(self.inst, self.pc, place, self.size, lanes[turn])
+        flushes = space == "global" and self.type == "f32" and self.name == "add"
+        lengths = np.diff(np.append(starts, len(turn)))
+        rounds = int(lengths.max()) if len(turn) else 0
+        running = self._running()
+        if running is not None and rounds > 4 * len(starts):
+            # Few addresses, many threads on each: a running sum (or minimum, …) gives every thread what it saw.
+            for start, length in zip(starts.tolist(), lengths.tolist()):
+                now = turn[start : start + length]
+                words, fault = self._fetch(space, at[now[:1]], lanes[now[:1]])
+                values = np.concatenate([self._typed(words), operands[0][now]])
+                seen = running.accumulate(values, dtype=values.dtype)
+                if flushes and (denormal(values) | denormal(seen)).any():
+                    seen = np.array(list(accumulate(values, _add_flushing)), values.dtype)
+                old_words[:, now] = self._untyped(seen[:-1])
+                self._keep(space, at[now[:1]], lanes[now[:1]], self._untyped(seen[-1:]), fault)
+            return old_words
+        combine = _add_flushing if flushes else ATOMIC[self.name]
+        for i in range(rounds):
+            now = turn[starts[lengths > i] + i]
+            words, fault = self._fetch(space, at[now], lanes[now])
+            old = self._typed(words)
+            new = np.asarray(combine(old, *(x[now] for x in operands)), dtype=old.dtype)
+            self._keep(space, at[now], lanes[now], self._untyped(new), fault)
+            old_words[:, now] = words
+        return old_words
+
+    def _running(self) -> np.ufunc | None:
+        """A ufunc whose running result is that of one thread after another, bit for bit."""
+        rounds_itself = self.type in ("f16", "bf16", "f16x2", "bf16x2") or (self.type[0] == "f" and self.name != "add")
+        return None if rounds_itself else _RUNNING.get(self.name)
+
+    def _fetch(self, space: str, at: Array, lanes: Array) -> tuple[Array, Any]:
+        """The words at addresses of one element, and the fault of those outside of memory."""
+        if space != "global":
+            window = self.one.shared
+            return window.load(at - window.base, self.size, lanes), None
+        words, fault = self.m.memory.load(at, self.size)
+        if fault is not None:
+            self.one._outside(fault, lanes)
+        return words, fault
+
+    def _keep(self, space: str, at: Array, lanes: Array, values: Array, fault: Any) -> None:
+        """Store words where `_fetch` had them from."""
+        if space != "global":
+            window = self.one.shared
+            window.store(at - window.base, self.size, values, lanes)
+            return
+        ok = np.ones(len(at), bool) if fault is None else ~fault.mask
+        self.m.memory.store(at[ok], values[:, ok], self.size)
+
+    def _typed(self, words: Array) -> Array:
+        """Words (word, lane) as one element per lane, pairs of halves as two."""
+        raw, dtype = words.T, NUMPY[self.type]
+        if self.bits == 64:
+            return np.ascontiguousarray(raw).view(np.uint64)[:, 0].view(dtype)
+        small = np.ascontiguousarray(raw[:, 0]).astype(f"u{self.size}")
+        return small.view(dtype).reshape(-1, 2) if self.type in isa.PACKED else small.view(dtype)
+
+    def _untyped(self, values: Array) -> Array:
+        """The words of elements."""
+        flat = np.ascontiguousarray(values)
+        if self.bits == 64:
+            return np.ascontiguousarray(flat.view(np.uint32).reshape(-1, 2).T)
+        if self.bits == 32:
+            return flat.view(np.uint32).reshape(1, -1)
+        return flat.view(f"u{self.size}").astype(np.uint32).reshape(1, -1)
 
 
 _RUNNING = {
