@@ -276,12 +276,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options.parse_args(arguments)
     rows: list[dict[str, Any]] = []
     for name, case in itertools.product(given.chip, CASES):
-        if given.case is not None and case.name not in given.case:
+        product = product_named(name)
+        multiplied = case.form(product.target).multiplied.name
+        if (given.case and case.name not in given.case) or not product.has_matrix(
+            multiplied, get_target(product.target)
+        ):
             continue
         for size in case.sizes:
             if given.size and "x".join(map(str, size)) not in given.size:
                 continue
-            rows.append(climbed(Work(case, size, product_named(name)), given.most, given.text))
+            rows.append(climbed(Work(case, size, product), given.most, given.text))
             print(*(f"{v:.4g}" if isinstance(v, float) else v for k, v in rows[-1].items() if k != "every"), flush=True)
     if not rows:
         options.error("no product of these cases and sizes")
