@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,35 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
 
 def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
     """Run only the first workgroup, or cluster, of the grid on the emulator, unchecked: for the report's clocks, not
-    for results. Where workgroups share a loop's trips it is the last to arrive, which adds all parts."""
+    for results. Where workgroups share a loop's trips it is the last to arrive, which adds all parts, at one of the
+    tiles that it comes to; of a unit that has several workgroups, the others are such as come before."""
     call = prepare(compiled, values)
     if 0 in call.grid:
         return EmulationReport()
-    return run_on_emulator(compiled, call, False, in_place=True, workgroups=1)
+    others = _others(compiled, [value for value in call.values if isinstance(value, Room)])
+
+    tickets: list[np.ndarray] = []
+
+    def first(arrived: int, tile: int | None = None) -> EmulationReport:
+        """Where so many others have arrived: at each tile, or at one."""
+
+        def made(room: Room) -> np.ndarray:
+            array = room.fresh(unwritten=False, arrived=arrived if tile is None else 0)
+            if room.counters:
+                tickets.append(array.reshape(-1))
+                if tile is not None:
+                    tickets[-1][tile] = arrived
+            return array
+
+        return run_on_emulator(compiled, call, False, in_place=True, workgroups=1, made=made)
+
+    report = first(others)
+    if others:
+        added = np.flatnonzero(tickets[-1] == 0)  # the last to arrive leaves a counter as it was before the launch
+        if len(added) > 1:
+            report = first(others, int(added[-1]))
+        report.set_others(lambda: first(0))
+    return report
 
 
 def _others(compiled: Launchable, rooms: Sequence[Room]) -> int:
@@ -47,9 +71,11 @@ def _others(compiled: Launchable, rooms: Sequence[Room]) -> int:
 
 
 def run_on_emulator(
-    compiled: Launchable, call: Call, checks: Any, *, in_place: bool, workgroups: int | None = None
-) -> EmulationReport:
+    compiled: Launchable, call: Call, checks: Any, *, in_place: bool, workgroups: int | None = None,
+    made: Callable[[Room], np.ndarray] = Room.fresh,
+) -> EmulationReport:  # fmt: skip
     """Run on the emulator: on the arrays themselves if `in_place`, else on copies, stored when there is no finding.
+    `workgroups`: so many of the grid, all if None; `made`: what makes the arrays that a kernel asks for beside its own.
 
     A copy keeps the strides. Compiled text may rely on 16-byte alignment of host arrays, as a GPU's allocator gives
     it, so an array that lies otherwise is copied in any case.
@@ -60,14 +86,12 @@ def run_on_emulator(
     args: list[Any] = []
     if compiled.sites:
         clear(log_of(compiled, call)[1])
-    rooms = [value for value in call.values if isinstance(value, Room)]
-    others = 0 if workgroups is None else _others(compiled, rooms)
     seen: dict[int, Any] = {}
     for value in call.values:
         if isinstance(value, ArrayRef) and id(value) in seen:
             args.append(seen[id(value)])
         elif isinstance(value, Room):
-            args.append(value.fresh(unwritten=workgroups is None, arrived=others))
+            args.append(made(value))
         elif not isinstance(value, ArrayRef) or (in_place and value.pointer % 16 == 0):
             args.append(value.numpy() if isinstance(value, ArrayRef) else value)
         else:

@@ -3,9 +3,10 @@
 In: a kernel and the use counts of its values. Out: `Fusion`s by result id, and the ids of values that vanish into them.
 
 A fusion is a row of `PATTERNS`: outer op, inner op, condition; `roles.FUSED` names the instruction. It applies to
-per-lane i32 values (and the largest or smallest of three f32) whose inner op has no other use, stands in the same
-region, and where the three sources read at
-most one scalar register or literal. Uniform values have two fusions of their own: (a << 1 to 4) + b, and bit fields.
+per-lane i32 values (and the largest or smallest of three f32, and a number held between -c and c) whose inner op has
+no other use, stands in the same region, and where the three sources read at most one scalar register or literal. The
+largest and the smallest read the sizes of numbers that nobody else asks for (`_sizes`). Uniform values have two fusions
+of their own: (a << 1 to 4) + b, and bit fields.
 
 The lane and the wave number are bits of the thread's number. Who reads only some bits of them reads these there, and
 where everybody does, they are never made (`under_mask`, `needs`).
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern, halves_agree
-from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, SCALAR_FIELD
+from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, LIMIT, SCALAR_FIELD
 from wavedsl.ir.kernel.kernel_ir import F32, I32, Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
 
@@ -27,13 +28,16 @@ _FULL = 0xFFFFFFFF
 class Fusion:
     """Instruction `mnemonic` on `sources`; `width` is the field's width where the last source is one (v_bfe_u32),
     `lanes` the DPP pattern by which the first comes from other lanes. `halves`: it combines a value with that of the
-    other half of the wave."""
+    other half of the wave. `sizes`: which sources are read without their signs. `limits`: a third source is the
+    negative of the second, a constant."""
 
     mnemonic: str
     sources: tuple[Value, ...]
     width: int | None = None
     lanes: str | None = None
     halves: bool = False
+    sizes: tuple[bool, ...] = ()
+    limits: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def _plan(
         v = op.results[0]
         here.add(v.id)
         if v.type is F32 and uses.get(v.id) and op.name in ("fmax", "fmin"):
-            chained = _chained(op, uses, here, absorbed, fusions)
+            chained = _held(op, uses, here, absorbed, fusions) or _chained(op, uses, here, absorbed, fusions)
             if chained is not None:
                 fusions[v.id] = chained
                 continue
@@ -140,6 +144,26 @@ def _plan(
                 fusions[v.id] = fusion
                 absorbed.add(gone)
                 break
+    for op in region.ops:
+        if op.name in ("fmax", "fmin") and op.results[0].type is F32 and op.results[0].id not in absorbed:
+            _sizes(op, uses, here, absorbed, fusions)
+
+
+def _sizes(op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> None:
+    """Let the largest or smallest of two or three read sizes of numbers, where nobody else asks for these."""
+    v = op.results[0]
+    fusion = fusions.get(v.id)
+    if v.uniform or not uses.get(v.id) or (fusion is not None and fusion.mnemonic != FUSED[op.name, op.name]):
+        return
+    sources = fusion.sources if fusion is not None else op.args
+    sizes = tuple(
+        x.op is not None and x.op.name == "fabs" and not x.uniform and _free(x, uses, here, fusions) for x in sources
+    )
+    if any(sizes):
+        absorbed.update(x.id for x, size in zip(sources, sizes) if size)
+        within = tuple(x.op.args[0] if size and x.op is not None else x for x, size in zip(sources, sizes))
+        name = fusion.mnemonic if fusion is not None else FLOAT[op.name, "f32"]
+        fusions[v.id] = Fusion(name, within, sizes=sizes)
 
 
 def _plan_scalar(
@@ -168,6 +192,20 @@ def _plan_scalar(
 def _free(v: Value, uses: dict[int, int], here: set[int], fusions: dict[int, Fusion]) -> bool:
     """Whether a value's op may vanish into its only user."""
     return v.op is not None and v.id in here and uses.get(v.id) == 1 and v.id not in fusions
+
+
+def _held(
+    op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]
+) -> Fusion | None:
+    """A number held between -c and c: not above c, of what is not below -c. (The other way round a NaN becomes c.)"""
+    v, limit = op.args
+    inner, most = v.op, limit.const
+    if op.name != "fmin" or op.results[0].uniform or inner is None or inner.name != "fmax" or most is None or most <= 0:
+        return None
+    if inner.args[1].const != -most or not _free(v, uses, here, fusions) or _scalars((inner.args[0], limit)) > 1:
+        return None
+    absorbed.add(v.id)
+    return Fusion(LIMIT, (inner.args[0], limit), limits=True)
 
 
 def _chained(

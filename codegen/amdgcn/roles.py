@@ -34,6 +34,9 @@ FUSED = {
     ("and", "lshr"): "v_bfe_u32", ("fmax", "fmax"): "v_max3_f32", ("fmin", "fmin"): "v_min3_f32",
 }  # fmt: skip
 """(outer op, inner op) → the three-source instruction for both."""
+LIMIT = "v_med3_f32"
+"""The smaller of a constant and what is larger, of a number and that constant's negative: the one of the three in the
+middle, and the least of them where the number is none."""
 FUSED_SCALAR = {1: "s_lshl1_add_u32", 2: "s_lshl2_add_u32", 3: "s_lshl3_add_u32", 4: "s_lshl4_add_u32"}
 """Uniform (a << k) + b by k."""
 SCALAR_FIELD = "s_bfe_u32"

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from itertools import zip_longest
 
 from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn.fuse import Fusion
 from wavedsl.codegen.amdgcn.isa import Inst, Src
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
-from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, lower
+from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, is_inline, lower
 from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 
@@ -42,7 +44,12 @@ def binary(s: Selector, op: Op) -> None:
         with_other_half(s, s.rows.named(fusion.mnemonic), s.result(op), fusion.sources[0])
         return
     if fusion is not None:
-        s.vop3(s.rows.named(fusion.mnemonic), s.result(op), *(s.operand(x) for x in fusion.sources))
+        sources = [s.operand(x) for x in fusion.sources]
+        if fusion.limits:
+            limit = fusion.sources[1].const
+            assert limit is not None
+            sources.append(f32_bits(-limit))
+        s.emit(s.rows.named(fusion.mnemonic), s.result(op), *_modified(s, sources, fusion))
         return
     if v.type.kind == "f64":
         xs, ys = _wide_sources(s, a), _wide_sources(s, b)
@@ -69,6 +76,15 @@ def binary(s: Selector, op: Op) -> None:
         while k < n:
             s.valu(row, dst.part(k), xs[k], ys[k], op.name != "fsub")
             k += 1
+
+
+def _modified(s: Selector, sources: list[Operand], fusion: Fusion) -> list[Operand]:
+    """The sources of a fusion as the long encoding takes them, with their modifiers."""
+    if fusion.limits and not is_inline(sources[1]):
+        first, limit = s._bus(sources[:2])
+        return [first, limit, Src(limit, neg=True)]
+    found = s._bus(sources)
+    return [Src(x, abs=True) if size else x for x, size in zip_longest(found, fusion.sizes)]
 
 
 def with_other_half(s: Selector, row: Inst, dst: Ref, v: Value) -> None:

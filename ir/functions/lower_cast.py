@@ -73,8 +73,22 @@ def _saturated(b: Builder, x: Value, to: DType) -> Value:
     if b.target is None or b.target.casts_saturate:
         return x
     largest = float(ml_dtypes.finfo(to.numpy).max)
-    inside = b.fmax(b.fmin(x, b.const(largest, F32)), b.const(-largest, F32))
+    if _limited(x, largest):
+        return x
+    inside = b.fmin(b.fmax(x, b.const(-largest, F32)), b.const(largest, F32))
     return b.select(b.fcmp("ne", x, x), x, inside)
+
+
+def _limited(x: Value, most: float) -> bool:
+    """Whether a number has been held between constants, neither beyond `most`: of a NaN that leaves one of them."""
+    outer = x.op
+    if outer is None or outer.name not in ("fmin", "fmax"):
+        return False
+    inner, limit = outer.args[0].op, outer.args[1].const
+    if inner is None or inner.name not in ("fmin", "fmax") or inner.name == outer.name:
+        return False
+    own = inner.args[1].const
+    return limit is not None and own is not None and max(abs(limit), abs(own)) <= most
 
 
 def _odd(b: Builder, x: Value) -> Value:

@@ -2,10 +2,10 @@
 
 The coordinate's bits are taken from the lowest up. Below bit k every block of 2^k neighbours has been scanned, and its
 total is known. A register bit puts two blocks of one lane together; a lane bit exchanges totals with the partner lane,
-whose total comes first where this lane has the bit set. What has come from other lanes waits beside a block and is
-joined to its elements once, at the end. Register digits follow one after the other, then waves, through shared memory.
-Reversed, the partner comes first where this lane has the bit clear, and blocks and waves follow from the last; what
-lies beyond the end is the identity then.
+whose total comes first where this lane has the bit set (nobody asks which is first where that makes no difference).
+What has come from other lanes waits beside a block and is joined to its elements once, at the end. Register digits
+follow one after the other, then waves, through shared memory. Reversed, the partner comes first where this lane has the
+bit clear, and blocks and waves follow from the last; what lies beyond the end is the identity then.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def emit_scan(low: Lowering, n: Node, layout: Layout | None, context: Context) -
         rows.setdefault(rest, {})[offsets[axis]] = (i, cell)
     results: dict[int, Cell] = {}
     bits = _bits(own, d, n)
-    lines = [_scan_line(low, row, bits, how.join, how.neutral, reverse) for row in rows.values()]
+    joined = _either_way(b, how.join)
+    lines = [_scan_line(low, row, bits, how.join, joined, how.neutral, reverse) for row in rows.values()]
     before: list[Cell | None] = [None] * len(lines)
     if plan.waves > 1:
         before = _across_waves(low, d, [line.total for line in lines], how.join, how.neutral, reverse)
@@ -112,8 +113,8 @@ def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
 
 
 def _scan_line(
-    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], join: Join, identity: Cell,
-    reverse: bool,
+    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], join: Join,
+    joined: Callable[[Value, Cell, Cell], Cell], identity: Cell, reverse: bool,
 ) -> _Block:  # fmt: skip
     """One line of elements along the dimension, by offset."""
     b = low.b
@@ -133,7 +134,7 @@ def _scan_line(
             mine = b.cmp("eq" if reverse else "ne", b.and_(b.lane(), 1 << number), 0)
             for block in blocks.values():
                 other = tuple(shuffled(low, v, 1 << number) for v in block.total)
-                block.total = join(_chosen(b, mine, other, block.total), _chosen(b, mine, block.total, other))
+                block.total = joined(mine, other, block.total)
                 block.parts = [
                     (elements, _chosen(b, mine, other, identity) if ahead is None
                      else _chosen(b, mine, join(other, ahead), ahead))
@@ -149,6 +150,23 @@ def _scan_line(
         line = blocks[offset] if line is None else _follow(line, blocks[offset], join)
     assert line is not None
     return line
+
+
+def _either_way(b: Builder, join: Join) -> Callable[[Value, Cell, Cell], Cell]:
+    """What joins two blocks, the former of them first where a lane says so. Of sums and the like both orders are the
+    same values; of a function that once gave others it is not asked again."""
+    ordered = False
+
+    def joined(mine: Value, x: Cell, y: Cell) -> Cell:
+        nonlocal ordered
+        if not ordered:
+            found = join(x, y)
+            if all(p is q for p, q in zip(found, join(y, x))):
+                return found
+            ordered = True
+        return join(_chosen(b, mine, x, y), _chosen(b, mine, y, x))
+
+    return joined
 
 
 def _follow(first: _Block, second: _Block, join: Join) -> _Block:

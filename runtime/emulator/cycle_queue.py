@@ -7,8 +7,8 @@ next one starts where one ends. What a unit is, and how long an instruction take
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -77,6 +77,27 @@ class Timing:
     """Busy share of the matrix units between the first and the last matrix instruction: prologue and epilogue aside."""
     extrapolated: bool = False
     """Whether only a part was replayed and the rest extended at the same rate."""
+
+    def and_more(self, one: Timing, less: Timing) -> Timing:
+        """This, and at its end what `one` takes beyond `less`."""
+        cycles = self.cycles + max(0, one.cycles - less.cycles)
+        busy = Counter({u: x * self.cycles for u, x in self.utilisation.items()})
+        busy.update(_beyond({u: x * one.cycles for u, x in one.utilisation.items()},
+                            {u: x * less.cycles for u, x in less.utilisation.items()}))  # fmt: skip
+        counts = (
+            dict(Counter(mine) + _beyond(more, other))
+            for mine, more, other in (
+                (self.stalls, one.stalls, less.stalls), (self.lines, one.lines, less.lines),
+                (self.issued, one.issued, less.issued),
+            )
+        )  # fmt: skip
+        shares = {unit: clocks / max(1, cycles) for unit, clocks in sorted(busy.items())}
+        return Timing(cycles, shares, *counts, self.matrix_window, self.extrapolated or one.extrapolated)
+
+
+def _beyond(one: Mapping[Any, Any], less: Mapping[Any, Any]) -> Counter[Any]:
+    """By how much the numbers of `one` are more."""
+    return Counter({key: more for key, n in one.items() if (more := n - less.get(key, 0)) > 0})
 
 
 class Queue(ABC):

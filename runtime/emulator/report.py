@@ -10,7 +10,7 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from wavedsl.ir.errors import EmulationError, LaunchError
@@ -146,6 +146,7 @@ class EmulationReport:
     _timing: Any = None
     _model: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
     _place: Callable[[int], tuple[str, str]] | None = field(default=None, repr=False, compare=False)
+    _launch: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -153,10 +154,32 @@ class EmulationReport:
     def set_cycles(self, cycles: int, utilisation: Mapping[str, float]) -> None:
         self._cycles, self._utilisation = cycles, utilisation
 
-    def set_model(self, model: Callable[..., Any], place: Callable[[int], tuple[str, str]]) -> None:
+    def set_model(
+        self, model: Callable[..., Any], place: Callable[[int], tuple[str, str]], launch: Callable[[Any], Any]
+    ) -> None:
         """`model()` gives a `cycle_queue.Timing`; it is called when the cycles are first asked for. `place(n)`: the
-        text of instruction number n and the user's line."""
-        self._model, self._place = model, place
+        text of instruction number n and the user's line. `launch(chip)`: how what ran loads a chip (None: its own)."""
+        self._model, self._place, self._launch = model, place, launch
+
+    def set_others(self, others: Callable[[], EmulationReport]) -> None:
+        """What ran is the workgroup that comes last to a tile and does more than `others()`, a run of one that does
+        not: of a unit that has several one is such. They run when somebody asks for the cycles of such a unit."""
+        last, launch = self._model, self._launch
+        assert last is not None and launch is not None
+        found: list[EmulationReport] = []
+
+        def model(given: Any = None, chip: Any = None, timeline: Timeline | None = None) -> Any:
+            if (given or launch(chip)).groups == 1:
+                return last(given, chip, timeline)
+            if not found:
+                found.append(others())
+            early, early_launch = found[0]._model, found[0]._launch
+            assert early is not None and early_launch is not None
+            whole = given or early_launch(chip)
+            one = replace(whole, groups=1, resident=1)
+            return early(whole, chip, timeline).and_more(last(one, chip), early(one, chip))
+
+        self._model = model
 
     def replay(self, launch: Any = None, chip: Any = None) -> Any:
         """The cycle model once more, as part of another `cycle_queue.Launch`, or on a changed `ChipModel`."""

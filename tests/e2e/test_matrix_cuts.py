@@ -14,7 +14,7 @@ import wavedsl as wd
 from wavedsl.analysis.launches import analyze_launches, launch_of
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_tiles
-from wavedsl.strategies import gemm_choices, matrix_cuts, plan_gemm, plan_grouped
+from wavedsl.strategies import gemm_choices, grouped, matrix_cuts, plan_gemm, plan_grouped
 from wavedsl.strategies.chosen import Choice, strategy_of
 from wavedsl.strategies.gemv_cuts import GemvCut
 from wavedsl.strategies.kernels import Form
@@ -116,6 +116,16 @@ def test_steps_that_units_share_are_all_counted(chip, tile):
     assert found.clocks == pytest.approx(clocks_of_text(product, given, choice), rel=0.2)
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_of_the_workgroups_of_a_unit_one_adds_parts(chip):
+    """In the text's sample as in the prediction: 1024 workgroups of eight parts are three to ten a unit."""
+    product, size = CHIPS[chip], (256, 2048, 2048)
+    given, choice = arrays(size), Choice("split_k", TileChoice(64, 64, 64, 2, 2, 2, 8, 0, 8))
+    assert predicted(product, given, choice) * product.clock == pytest.approx(
+        clocks_of_text(product, given, choice), rel=0.12
+    )
+
+
 @pytest.mark.parametrize(
     ("chip", "size", "factor"),
     [("MI300X", (512, 512, 16384), 0.8), ("MI355X", (2304, 2048, 4096), 0.5), ("A100", (1536, 1792, 8192), 0.6)],
@@ -143,6 +153,45 @@ def test_products_whose_steps_units_share(chip):
     assert any(p.source == "sums" for p in made.params)
     made.emulate(*launch.arguments)
     np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+
+
+WHOLE = {"MI300X": (512, 4096, 4096), "A100": (128, 4096, 4096)}
+
+
+@pytest.mark.parametrize(("chip", "size"), WHOLE.items())
+def test_units_share_all_steps_where_each_would_leave_several_parts(chip, size):
+    """Every workgroup of a unit that leaves parts takes a ticket: 512 workgroups of four parts on 304 units."""
+    assert plan_gemm(*arrays(size), transpose_b=True, product=CHIPS[chip]).strategy == "stream_k"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("chip", "other"),
+    [
+        ("MI300X", TileChoice(128, 128, 64, 2, 2, 2, 8, 0, 4)),
+        ("MI300X", TileChoice(128, 128, 64, 2, 2, 2, 8, 0, 2)),
+        ("A100", TileChoice(128, 128, 64, 0, 2, 2, 8, 0, 3)),
+    ],
+)
+def test_the_text_finds_shared_steps_better(chip, other):
+    given = arrays(WHOLE[chip])
+    assert clocks_of_text(CHIPS[chip], given, None) < 0.97 * clocks_of_text(
+        CHIPS[chip], given, Choice("split_k", other)
+    )
+
+
+def test_bytes_that_are_turned_in_registers_take_their_time():
+    """B as [K, N] in 8 bits on MI300X: in three parts 192 of 304 units would turn them, in four 256."""
+    chip, size = CHIPS["MI300X"], (16, 8192, 8192)
+    cut = plan_gemm(*arrays(size, wd.f8e4m3fnuz, False), product=chip).tiles
+    assert ceil(size[1] / cut.tile_n) * cut.split > 0.8 * chip.units
+
+
+@pytest.mark.slow
+def test_the_cycle_model_finds_more_units_that_turn_bytes_better():
+    chip, given = CHIPS["MI300X"], arrays((16, 8192, 8192), wd.f8e4m3fnuz, False)
+    three = Choice("split_k", TileChoice(16, 128, 128, 2, 1, 4, 16, 0, 3))
+    assert predicted(chip, given, b_rows=False) < 0.9 * predicted(chip, given, three, False)
 
 
 def test_few_columns_of_b_across_are_no_whole_lines():
@@ -244,6 +293,36 @@ def test_large_groups_have_large_blocks(chip):
     assert (plan.tiles.tile_m, plan.tiles.tile_n, plan.tiles.pipeline_stages) == (128, 128, 2)
     small = plan_grouped(a[: sum(few)], b[:8], c[: sum(few)], few, transpose_b=True, product=chip)
     assert small.tiles.tile_m == 32 and small.tiles.tile_n <= 64
+
+
+BATCH = (16, 64, 4096, 1024)
+
+
+def batch():
+    """Groups of as many rows each."""
+    count, rows, n, k = BATCH
+    shapes = (count * rows, k), (count, n, k), (count * rows, n)
+    return *(np.zeros(shape, wd.bf16.numpy) for shape in shapes), [rows] * count
+
+
+@pytest.mark.parametrize("chip", ["MI300X", "MI355X"])
+def test_a_third_slot_is_no_reason_to_keep_another_workgroup_out(chip):
+    """Copies that pass by registers run one trip ahead whatever the ring holds."""
+    plan = plan_grouped(*batch(), transpose_b=True, product=chip)
+    assert (plan.tiles.tile_m, plan.tiles.tile_n, plan.tiles.pipeline_stages) == (64, 64, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["MI300X", "MI355X"])
+def test_the_text_finds_two_slots_better(chip):
+    product, (a, b, c, counts) = CHIPS[chip], batch()
+    kernels = [grouped.grouped(Form(wd.bf16, wd.bf16, True), (64, 64, 64), (2, 2), slots) for slots in (2, 3)]
+    found = []
+    for kernel in kernels:
+        given = (a, b, *grouped.blocks(counts, 64), c, 1.0, 0.0)
+        made = kernel.compile(*given, target=product.target)
+        found.append(sample(made, list(given)).replay(chip=varied(product.target, units=product.units)).cycles)
+    assert found[0] < 0.98 * found[1]
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)

@@ -48,6 +48,22 @@ def test_running_sums(dtype: wd.DType, target: str, oracle: Callable[[str], str]
         agree(kernel, arguments, target, checked, subs=dict(zip((BM, BN, WM, WN), tile)))
 
 
+@pytest.mark.parametrize("target", ["gfx942", "sm_90a"])
+def test_nobody_asks_which_of_two_totals_is_first_where_both_orders_are_one(target: str) -> None:
+    """Of sums: each lane bit costs one choice for what comes before a block, none for the block's total."""
+
+    def choices(function: Callable[[Any], Any], dtype: wd.DType) -> int:
+        kernel = tiled(function, dtype)
+        arguments = [whole((4, 64), dtype), np.zeros((4, 64), dtype.storage)]
+        made = agree(kernel, arguments, target, subs={BM: 1, BN: 64, WM: 1, WN: 64})
+        return sum(op.name == "select" for op in made.kernel_ir.body.walk())
+
+    bits = 6 if target == "gfx942" else 5
+    assert choices(lambda x: wd.cumsum(x, dim=N), wd.f32) == bits
+    function, identity, dtype = FUNCTIONS["last-that-is-not-zero"]
+    assert choices(lambda x: wd.scan(x, function, identity, dim=N), dtype) > 3 * bits
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_down_the_columns(target: str) -> None:
     @wd.wave([wd.WorkgroupConstraint(N, 32, 0)])

@@ -55,6 +55,9 @@ class Walk:
     def __init__(self, program: Program, threads: Threads, short: Loop | None = None, last: bool = True):
         self.program, self.threads, self.kernel = program, threads, program.kernel
         self.short, self.last = short, last
+        self.ending = True
+        """Whether all loops around are in their last trip: who takes turns comes last to the tile of its last one, if
+        to any (as in `played`)."""
         self.depth = 0
         self.each = self.kernel.wave_size // WARP
         self.warps = [WarpTrace(i) for i in range(self.kernel.waves * self.each)]
@@ -133,7 +136,7 @@ class Walk:
     def branch(self, op: Op, frame: Frame, wave: int, warps: range) -> None:
         condition = op.args[0]
         taken = frame.of_wave(condition, wave)
-        if taken is None and not self.last and op.attrs.get("one_of"):
+        if taken is None and op.attrs.get("one_of") and not (self.last and self.ending):
             taken = False
         region = op.regions[0] if taken is not False else op.regions[1] if len(op.regions) > 1 else None
         if region is None:
@@ -199,7 +202,9 @@ class Walk:
         self.names(op, "enter", op.args[3:], carried, warps)
         before: Frame | None = None
         self.depth += 1
+        ending = self.ending
         for number, counter in enumerate(counters):
+            self.ending = ending and number + 1 == len(counters)
             inner = frame.trip(op, number, counter, before)
             played, inside = self.played, dict(self.left)
             self.region(body, inner, wave, warps)
@@ -208,6 +213,7 @@ class Walk:
             before = inner
             if left and number == begin - 1:
                 self.leave_out(of, left, played, inside)
+        self.ending = ending
         self.depth -= 1
         frame.leave(op, before)
         self.names(op, "leave", carried, op.results, warps)

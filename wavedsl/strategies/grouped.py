@@ -28,7 +28,7 @@ from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.product import Product
 from wavedsl.ir.source import here
 from wavedsl.strategies import matrix_cuts, warpgroups
-from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth
+from wavedsl.strategies.caching import MOST_STAGES, deep_enough, depth, runs_ahead
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import (
     Launch,
@@ -55,7 +55,9 @@ COLUMNS = (64, 128)
 """Columns of a block; the wide one where instructions read their operands from shared memory, so that registers hold
 little but sums."""
 STAGES = 4
-"""Stages at least, where shared memory holds them; more where the chip needs more in flight (`caching.depth`)."""
+"""Stages at least, where copies run ahead and shared memory holds them; more where the chip needs more in flight
+(`caching.depth`). Copies that pass by registers run one trip ahead whatever there is: a third slot only takes room from
+another workgroup."""
 
 
 @with_gemm_options
@@ -111,7 +113,8 @@ def plan_grouped(
         wide = get_target(chip.target).warpgroup is not None and n > COLUMNS[0]
         columns = COLUMNS[wide]
         waves = max(1, rows // 32), columns // 32
-        tiles = TileChoice(rows, columns, 128 * 8 // form.dtype.bits, STAGES, *waves, 1, STAGES - 1)
+        stages = STAGES if runs_ahead(chip) else 2
+        tiles = TileChoice(rows, columns, 128 * 8 // form.dtype.bits, stages, *waves, 1, stages - 1)
         found = matrix_cuts.better_blocks(form, counts, n, k, tiles, chip) if used and n and k else None
         if found is not None:
             rows, columns, tiles = found.tile_m, found.tile_n, found
@@ -129,7 +132,7 @@ def plan_grouped(
         kernel = grouped(form, cut, waves_of(tiles, form, chip), tiles.pipeline_stages)
     else:
         cut = deep_enough(form, (rows, columns, depth_of(tiles, form)), groups, k, chip)
-        ahead = depth(form, cut, groups, max(1, ceil(k / cut[2])), STAGES, 0, chip)
+        ahead = depth(form, cut, groups, max(1, ceil(k / cut[2])), tiles.pipeline_stages, 0, chip)
         plan.tiles = replace(
             tiles, tile_k=cut[2], pipeline_stages=ahead.stages, prefetch_distance=max(ahead.stages - 1, ahead.prefetch)
         )

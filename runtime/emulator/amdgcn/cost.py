@@ -116,10 +116,11 @@ class Cost:
 
     def finish(self, report: EmulationReport) -> None:
         report.bank_conflicts = self.extra
-        report.set_model(self.timing, self.place)
+        report.set_model(self.timing, self.place, self.launch)
 
-    def launch(self, chip: ChipModel) -> Launch:
+    def launch(self, chip: ChipModel | None = None) -> Launch:
         """How this launch loads the compute unit that has most workgroups."""
+        chip = chip or self.chip
         share = -(-self.total // chip.units)
         return Launch(share, min(self.resident, share), self._memory_share(), min(chip.units, self.total))
 

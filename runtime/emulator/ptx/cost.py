@@ -66,8 +66,9 @@ class Cost:
             self.program = WarpProgram(self.m.function, self.flow, self.rows, self.effects, chip)
         return self.program
 
-    def launch(self, chip: SmModel) -> Launch:
+    def launch(self, chip: SmModel | None = None) -> Launch:
         """How this launch loads the SM that has most workgroups."""
+        chip = chip or self.chip
         m = self.m
         if not self.registers:
             most = entry_registers(m.function, m.threads_per_cta)

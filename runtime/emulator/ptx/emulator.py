@@ -119,7 +119,7 @@ def run_ptx(
     report.bank_conflicts = machine.bank_conflicts
     rows = {inst.name: row for inst, row in zip(function.insts, runner.p.rows) if row is not None}
     report.coverage = frozenset(rows[name].row.pattern for names in executed for name in names if name in rows)
-    report.set_model(cost.timing, cost.place)
+    report.set_model(cost.timing, cost.place, cost.launch)
     return conclude(report, checks)
 
 

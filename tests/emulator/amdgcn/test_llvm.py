@@ -162,3 +162,18 @@ def test_three_words(target: str) -> None:
     lanes = np.arange(64)[:, None]
     want = np.where(lanes < 50, given, 0)[np.arange(64) ^ 5]
     np.testing.assert_array_equal(out, np.where(lanes < 50, want, 9))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_limits(target: str) -> None:
+    """Held between -4 and 4 by `v_med3_f32`, of a NaN the lower limit; `v_max3_f32` reads numbers without signs."""
+    special = np.array([0.0, -0.0, 4.0, -4.0, np.nan, np.inf, -np.inf, 1e-40, -1e-40, 3e38, -3e38], np.float32)
+    a, b = (np.random.default_rng(seed).uniform(-8, 8, 64).astype(np.float32) for seed in (0, 1))
+    a[: len(special)], b[3:14] = special, special
+    held, sizes = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    text = (FOLDER / f"limits.{target}.s").read_text()
+    run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=[a, b, held, sizes], kernel="limits", checks=True)
+    np.testing.assert_array_equal(held, np.fmin(np.fmax(a, np.float32(-4)), np.float32(4)))
+    with np.errstate(all="ignore"):
+        want = np.fmax(np.fmax(abs(a), abs(b)), abs(a + b))
+    np.testing.assert_array_equal(sizes, want)

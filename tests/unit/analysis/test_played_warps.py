@@ -114,6 +114,12 @@ def test_adding_parts_is_predicted_as_the_text_does_it(nobody_is_stuck, dtype, t
     assert predicted.clocks == pytest.approx(sample(*launched).cycles, rel=CLOSE)
 
 
+def test_who_takes_turns_adds_parts_once(nobody_is_stuck):
+    """Two rounds of whole tiles, then half of one: parts are of the last turn's tile alone."""
+    predicted, measured = both("sm_80", {BM: 64, BN: 64, BK: 32}, 128, stages=2, stream_k=1)
+    assert predicted == pytest.approx(measured, rel=0.15)
+
+
 @pytest.mark.parametrize("parts", [2, 8, 32])
 def test_one_workgroup_of_a_tile_reads_all_parts(parts):
     """What L2 moves of parts grows as they do: each is written and read once."""
