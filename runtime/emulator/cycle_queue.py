@@ -7,7 +7,7 @@ next one starts where one ends. What a unit is, and how long an instruction take
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -81,23 +81,26 @@ class Timing:
     def and_more(self, one: Timing, less: Timing) -> Timing:
         """This, and at its end what `one` takes beyond `less`."""
         cycles = self.cycles + max(0, one.cycles - less.cycles)
-        busy = Counter({u: x * self.cycles for u, x in self.utilisation.items()})
-        busy.update(_beyond({u: x * one.cycles for u, x in one.utilisation.items()},
-                            {u: x * less.cycles for u, x in less.utilisation.items()}))  # fmt: skip
-        counts = (
-            dict(Counter(mine) + _beyond(more, other))
-            for mine, more, other in (
-                (self.stalls, one.stalls, less.stalls), (self.lines, one.lines, less.lines),
-                (self.issued, one.issued, less.issued),
-            )
-        )  # fmt: skip
-        shares = {unit: clocks / max(1, cycles) for unit, clocks in sorted(busy.items())}
-        return Timing(cycles, shares, *counts, self.matrix_window, self.extrapolated or one.extrapolated)
+        busy = _and_more(self._busy(), one._busy(), less._busy())
+        return Timing(
+            cycles,
+            {unit: clocks / max(1, cycles) for unit, clocks in sorted(busy.items())},
+            _and_more(self.stalls, one.stalls, less.stalls),
+            _and_more(self.lines, one.lines, less.lines),
+            _and_more(self.issued, one.issued, less.issued),
+            self.matrix_window,
+            self.extrapolated or one.extrapolated,
+        )
+
+    def _busy(self) -> dict[str, float]:
+        """Unit → clocks, as `utilisation` has their share."""
+        return {unit: share * self.cycles for unit, share in self.utilisation.items()}
 
 
-def _beyond(one: Mapping[Any, Any], less: Mapping[Any, Any]) -> Counter[Any]:
-    """By how much the numbers of `one` are more."""
-    return Counter({key: more for key, n in one.items() if (more := n - less.get(key, 0)) > 0})
+def _and_more(own: Mapping[Any, Any], one: Mapping[Any, Any], less: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Numbers, each with what that of `one` is more than that of `less`."""
+    more = {key: max(0, n - less.get(key, 0)) for key, n in one.items()}
+    return {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
 
 
 class Queue(ABC):
