@@ -7,7 +7,7 @@ next one starts where one ends. What a unit is, and how long an instruction take
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -81,23 +81,25 @@ class Timing:
     def and_more(self, one: Timing, less: Timing) -> Timing:
         """This, and at its end what `one` takes beyond `less`."""
         cycles = self.cycles + max(0, one.cycles - less.cycles)
-        busy = Counter({u: x * self.cycles for u, x in self.utilisation.items()})
-        busy.update(_beyond({u: x * one.cycles for u, x in one.utilisation.items()},
-                            {u: x * less.cycles for u, x in less.utilisation.items()}))  # fmt: skip
-        counts = (
-            dict(Counter(mine) + _beyond(more, other))
-            for mine, more, other in (
-                (self.stalls, one.stalls, less.stalls), (self.lines, one.lines, less.lines),
-                (self.issued, one.issued, less.issued),
-            )
-        )  # fmt: skip
-        shares = {unit: clocks / max(1, cycles) for unit, clocks in sorted(busy.items())}
-        return Timing(cycles, shares, *counts, self.matrix_window, self.extrapolated or one.extrapolated)
+        busy = _plus(*({unit: x * t.cycles for unit, x in t.utilisation.items()} for t in (self, one, less)))
+        return Timing(
+            cycles,
+            {unit: clocks / max(1, cycles) for unit, clocks in sorted(busy.items())},
+            _plus(self.stalls, one.stalls, less.stalls),
+            _plus(self.lines, one.lines, less.lines),
+            _plus(self.issued, one.issued, less.issued),
+            self.matrix_window,
+            self.extrapolated or one.extrapolated,
+        )
 
 
-def _beyond(one: Mapping[Any, Any], less: Mapping[Any, Any]) -> Counter[Any]:
-    """By how much the numbers of `one` are more."""
-    return Counter({key: more for key, n in one.items() if (more := n - less.get(key, 0)) > 0})
+def _plus(these: Mapping[Any, Any], one: Mapping[Any, Any], less: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Numbers by what they are of, and by how much those of `one` are more than of `less`."""
+    found = dict(these)
+    for key, n in one.items():
+        if n > less.get(key, 0):
+            found[key] = found.get(key, 0) + n - less.get(key, 0)
+    return found
 
 
 class Queue(ABC):
