@@ -81,26 +81,25 @@ class Timing:
     def and_more(self, one: Timing, less: Timing) -> Timing:
         """This, and at its end what `one` takes beyond `less`."""
         cycles = self.cycles + max(0, one.cycles - less.cycles)
-        busy = _and_more(self._busy(), one._busy(), less._busy())
+        busy = _plus(*({unit: x * t.cycles for unit, x in t.utilisation.items()} for t in (self, one, less)))
         return Timing(
             cycles,
             {unit: clocks / max(1, cycles) for unit, clocks in sorted(busy.items())},
-            _and_more(self.stalls, one.stalls, less.stalls),
-            _and_more(self.lines, one.lines, less.lines),
-            _and_more(self.issued, one.issued, less.issued),
+            _plus(self.stalls, one.stalls, less.stalls),
+            _plus(self.lines, one.lines, less.lines),
+            _plus(self.issued, one.issued, less.issued),
             self.matrix_window,
             self.extrapolated or one.extrapolated,
         )
 
-    def _busy(self) -> dict[str, float]:
-        """Unit → clocks, as `utilisation` has their share."""
-        return {unit: share * self.cycles for unit, share in self.utilisation.items()}
 
-
-def _and_more(own: Mapping[Any, Any], one: Mapping[Any, Any], less: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Numbers, each with what that of `one` is more than that of `less`."""
-    more = {key: max(0, n - less.get(key, 0)) for key, n in one.items()}
-    return {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
+def _plus(these: Mapping[Any, Any], one: Mapping[Any, Any], less: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Numbers by what they are of, and by how much those of `one` are more than of `less`."""
+    found = dict(these)
+    for key, n in one.items():
+        if n > less.get(key, 0):
+            found[key] = found.get(key, 0) + n - less.get(key, 0)
+    return found
 
 
 class Queue(ABC):

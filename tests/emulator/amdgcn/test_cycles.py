@@ -13,7 +13,7 @@ from amdgcn_harness import load_case, module, run, vector_cases
 from wavedsl.runtime.emulator.amdgcn.cycle_blocks import basic_blocks, clocks_per_trip, loops, run_spans
 from wavedsl.runtime.emulator.amdgcn.text import parse
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, varied
-from wavedsl.runtime.emulator.cycle_queue import Launch
+from wavedsl.runtime.emulator.cycle_queue import Launch, Timing
 
 MFMA = "v_mfma_f32_16x16x16_f16 v[{0}:{1}], v[200:201], v[202:203], v[{0}:{1}]"
 INDEPENDENT = "\n".join(MFMA.format(4 * i, 4 * i + 3) for i in range(16))
@@ -265,3 +265,14 @@ def test_utilisation_is_a_share():
     program = parse(module(INDEPENDENT, pointers=0), "gfx942")
     first, last = basic_blocks(program)[0]
     assert run_spans(program, [(first, last)], "gfx942", repeat=4, waves=8).utilisation["mfma"] > 0.9
+
+
+def test_what_one_of_several_workgroups_does_more_counts_once():
+    """Clocks, busy clocks of units, waits and issued instructions; what it does less of counts for nothing."""
+    every = Timing(100, {"mfma": 0.5}, {"barrier": 10}, {1: 5}, {1: 2})
+    one = Timing(60, {"lds": 0.1, "mfma": 0.5}, {"barrier": 9, "vmcnt": 8}, {1: 3, 7: 4}, {1: 1, 7: 1})
+    less = Timing(40, {"mfma": 0.5}, {"barrier": 12}, {1: 3}, {1: 1})
+    found = every.and_more(one, less)
+    assert (found.cycles, found.stalls, found.lines) == (120, {"barrier": 10, "vmcnt": 8}, {1: 5, 7: 4})
+    assert found.issued == {1: 2, 7: 1}
+    assert found.utilisation == pytest.approx({"lds": 6 / 120, "mfma": (50 + 10) / 120})
