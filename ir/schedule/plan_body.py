@@ -158,10 +158,13 @@ def plan_body(
         return program_order(steps, slots, cyclic=True)
     if len(work.steps) > MODULO_STEPS:
         # List scheduling starts what is ready: fragments would wait in registers for half a trip.
-        late = sink(plain, work.nodes, needed, work.capacity, work.of_kinds("sread"))
-        if work.words(late) > room:  # copies into the only slot start when the last read is done, and hold reads early
-            late = settle(late, work.nodes, needed, work.capacity, work.steps)
-        plain = _reads_ahead(work, late, needed, min(room, max(scarce, LEAST_BATCH)))
+        late, held = sink(plain, work.nodes, needed, work.capacity, work.of_kinds("sread")), room
+        if min(slots.values(), default=2) == 1:
+            # Copies into the only slot start when the last read is done, and hold reads early.
+            held = min(room, max(scarce, LEAST_BATCH))
+            if work.words(late) > room:
+                late = settle(late, work.nodes, needed, work.capacity, work.steps)
+        plain = _reads_ahead(work, late, needed, held)
     chosen = None
     if modulo and not crowded and len(work.steps) <= MODULO_STEPS:
         chosen = _modulo(work, ahead, batch, room, longest=plain.ii)
