@@ -33,6 +33,7 @@ from wavedsl.analysis.strategy import (
 )
 from wavedsl.ir.product import Product
 from wavedsl.strategies import warpgroups
+from wavedsl.strategies.caching import stage_bytes
 from wavedsl.strategies.chosen import Choice, chosen, long_columns, strategy_of, warpgroup_strategy
 from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cuts
 from wavedsl.strategies.kernels import Form
@@ -212,8 +213,9 @@ def _scaled(count: int, doublings: int) -> int:
 def _fits(
     strategy: str, tiles: TileChoice, form: Form, sizes: tuple[int, int, int], chip: Product
 ) -> bool:  # fmt: skip
-    """Whether sides are sensible, no tile is more than half empty, and registers hold its sums beside what else there
-    is: places of a K cut in parts, or words of a B that is turned for products of two numbers per operand."""
+    """Whether sides are sensible, no tile is more than half empty, shared memory holds a step's tiles (and where K is
+    cut in parts what workgroups tell each other), and registers hold its sums beside what else there is: places of a K
+    cut in parts, or words of a B that is turned for products of two numbers per operand."""
     sides = (tiles.tile_m, tiles.tile_n)
     if not all(
         LEAST_SIDE <= side <= MOST_SIDE and (side < 2 * x or side == LEAST_SIDE) for side, x in zip(sides, sizes)
@@ -222,9 +224,12 @@ def _fits(
     if prod(waves_of(tiles, form, chip)) > MOST_WAVES or too_long(form, tiles, chip):
         return False
     target = get_target(chip.target)
+    parts = strategy in ("stream_k", "split_k")
+    if stage_bytes(form, (*sides, tiles.tile_k)) > target.shared_bytes - parts:
+        return False
     lanes = target.wave_size * MOST_WAVES
     held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)
-    more = strategy in ("stream_k", "split_k") or (form.promoted and not form.b_rows)
+    more = parts or (form.promoted and not form.b_rows)
     if more and target.registers < 2 * MOST_SUMS:
         return held < MOST_SUMS * lanes
     return held <= MOST_SUMS * lanes
