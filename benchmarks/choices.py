@@ -49,7 +49,6 @@ GROUPS = (
     (12, 512, 512, 512),
 )  # fmt: skip
 """Groups, rows of each on average, N and K."""
-SIDES = (16, 32, 64, 128, 256)
 HOPPER = ((64, 1), (128, 2), (192, 3))
 """Rows of a tile and its warpgroups."""
 
@@ -161,12 +160,12 @@ class Work:
         target, form = get_target(self.chip.target), self.form
         if target.warpgroup is not None:
             deep = 128 * 8 // form.dtype.bits
-            for columns in SIDES[1:]:
+            for columns in matrix_cuts.SIDES[1:]:
                 for rows, waves in HOPPER:
                     yield TileChoice(rows, columns, deep, 0, waves, 1, 1, 0)
                     yield TileChoice(columns, rows, deep, 0, 1, waves, 1, 0)
             return
-        yield from matrix_cuts._tiles(form, (m, n, k), matrix_cuts.Unit.of(self.chip, form))
+        yield from matrix_cuts.tilings(form, (m, n, k), matrix_cuts.Unit.of(self.chip, form))
 
     # -------------------------------------------------------------------------------------------------------- launches
 

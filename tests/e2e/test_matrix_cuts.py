@@ -295,6 +295,17 @@ def test_large_groups_have_large_blocks(chip):
     assert small.tiles.tile_m == 32 and small.tiles.tile_n <= 64
 
 
+def test_a_step_in_parts_leaves_room_in_shared_memory():
+    """Twice the tiles of `auto`, 128 x 128 x 128, fill it to the last byte, and workgroups tell each other in it who is
+    the last."""
+    given = arrays((512, 512, 16384))
+    choices = gemm_choices(*given, transpose_b=True, product="MI300X", most=9)
+    parts = [x for x in choices if x.strategy in ("stream_k", "split_k")]
+    largest = max(parts, key=lambda x: (x.cut.tile_m + x.cut.tile_n) * x.cut.tile_k)
+    for launch in plan_gemm(*given, transpose_b=True, product="MI300X", choice=largest).launches:
+        launch.kernel.compile(*launch.arguments, target="gfx942")
+
+
 BATCH = (16, 64, 4096, 1024)
 
 

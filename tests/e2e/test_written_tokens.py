@@ -9,9 +9,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import products
 import pytest
-from families import TARGETS, Case, both_tests, normal, whole, wide
+from families import TARGETS, Case, four_tests, normal, whole, wide
 
 import wavedsl as wd
 
@@ -372,16 +371,6 @@ KERNELS: dict[str, tuple[Any, Callable[..., Case], Any]] = {
 HEAVY = ("outliers", "stick breaking")
 """Kernels that take a while: with the slow tests."""
 HAVING = {"into bytes": ("gfx950", "sm_90a"), "into bytes, fnuz": ("gfx942",)}
-QUICK = {name: HAVING.get(name, () if name in HEAVY else ("gfx942", "sm_80")) for name in KERNELS}
-OTHERS = {name: tuple(t for t in TARGETS if name not in HAVING and t not in QUICK[name]) for name in KERNELS}
-test_against_numpy, test_the_evaluator_agrees = both_tests(KERNELS, QUICK)
-_elsewhere, _ = both_tests(KERNELS, OTHERS)
-test_on_other_chips = pytest.mark.slow(_elsewhere)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "target"), [(name, t) for name in KERNELS for t in (*QUICK[name], *OTHERS[name])])
-def test_the_assembler_takes_it(name: str, target: str, oracle: Callable[[str], str]) -> None:
-    kernel, made, sizes = KERNELS[name]
-    case = made(*sizes[-1])
-    products.assemble(kernel.compile(*case.arguments, target=target, subs=case.subs or None), oracle)
+test_against_numpy, test_the_evaluator_agrees, test_on_other_chips, test_the_assembler_takes_it = four_tests(
+    KERNELS, HEAVY, HAVING
+)

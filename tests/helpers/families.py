@@ -6,7 +6,7 @@ Imported as `families` (pytest's `pythonpath` lists this folder). `on_chip` comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -106,3 +106,28 @@ def both_tests(
             by_graph(kernel, made(*size))
 
     return against_numpy, the_evaluator_agrees
+
+
+QUICK = ("gfx942", "sm_80")
+"""Chips of the default run, where a file has many kernels."""
+
+
+def four_tests(
+    kernels: Kernels, heavy: Collection[str] = (), chips: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> tuple[Callable[..., None], ...]:
+    """Those of `both_tests`, of which the default run has `QUICK` chips only, and none of `heavy` kernels; a slow one
+    of the other chips; and a slow one in which the vendors' assemblers take the text."""
+    quick = {name: chips.get(name, () if name in heavy else QUICK) for name in kernels}
+    others = {name: tuple(t for t in TARGETS if name not in chips and t not in quick[name]) for name in kernels}
+    against_numpy, the_evaluator_agrees = both_tests(kernels, quick)
+    elsewhere, _ = both_tests(kernels, others)
+    every = [(name, t) for name in kernels for t in (*quick[name], *others[name])]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("name", "target"), every)
+    def the_assembler_takes_it(name: str, target: str, oracle: Callable[[str], str]) -> None:
+        kernel, made, sizes = kernels[name]
+        case = made(*sizes[-1])
+        products.assemble(kernel.compile(*case.arguments, target=target, subs=case.subs or None), oracle)
+
+    return against_numpy, the_evaluator_agrees, pytest.mark.slow(elsewhere), the_assembler_takes_it

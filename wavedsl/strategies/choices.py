@@ -225,7 +225,8 @@ def _fits(
         return False
     target = get_target(chip.target)
     parts = strategy in ("stream_k", "split_k")
-    if stage_bytes(form, (*sides, tiles.tile_k)) > target.shared_bytes - parts:
+    step = stage_bytes(form, (*sides, tiles.tile_k))
+    if step > target.shared_bytes or (parts and step == target.shared_bytes):
         return False
     lanes = target.wave_size * MOST_WAVES
     held = tiles.tile_m * tiles.tile_n * form.sums.bits // 32 * (2 if form.promoted else 1)

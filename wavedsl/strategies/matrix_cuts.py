@@ -164,14 +164,14 @@ def best_dealt(form: Form, sizes: Sequence[int], chip: Product) -> TileChoice | 
     if not suits(form, chip):
         return None
     unit = Unit.of(chip, form)
-    every = [x for x in _tiles(form, tuple(sizes), unit) if _in_parts(form, x, unit)]
+    every = [x for x in tilings(form, tuple(sizes), unit) if _in_parts(form, x, unit)]
     return min(every, key=lambda x: clocks(form, sizes, x, unit, dealt=True), default=None)
 
 
 @functools.lru_cache(maxsize=4096)
 def _best_cuts(form: Form, sizes: tuple[int, ...], unit: Unit) -> tuple[Found, ...]:
     """All cuts are estimated at once: a row for each tile, a column for each number of parts."""
-    every = list(_tiles(form, sizes, unit))
+    every = list(tilings(form, sizes, unit))
     if not every:
         return ()
     parts = np.arange(1, max(1, min(MOST_PARTS, sizes[2] // LEAST_DEPTH)) + 1)
@@ -233,7 +233,7 @@ def better_blocks(
     if not suits(form, chip):
         return None
     unit, largest = Unit.of(chip, form), max(groups)
-    every = list(_tiles(form, (largest, n, k), unit))
+    every = list(tilings(form, (largest, n, k), unit))
     if not every:
         return None
     found = clocks_of_blocks(form, groups, n, k, [*every, tiles], unit)
@@ -305,7 +305,8 @@ def _stages(form: Form, tiles: TileChoice, unit: Unit) -> int:
     return max(2, min(4, unit.shared_bytes // stage)) if unit.ahead else 2
 
 
-def _tiles(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
+def tilings(form: Form, sizes: tuple[int, ...], unit: Unit) -> Iterator[TileChoice]:
+    """All tiles that products of waves may have: those that registers and two steps of shared memory hold."""
     m, n, k = sizes
     for rows in SIDES:
         for columns in SIDES:
@@ -350,5 +351,6 @@ __all__ = [
     "clocks",
     "clocks_of_blocks",
     "suits",
+    "tilings",
     "too_long",
 ]
