@@ -26,6 +26,7 @@
       place     which reads go through shared memory, their places and copies  staging/plan_reads.py, staging/staging.py
       schedule  software pipeline of a loop body, barriers; its kernel IR  schedule/plan_body.py, regions/emit_loop.py
     clean     dead code; folding, merging and hoisting happen while ops are built (builder.py)  kernel/kernel_passes.py
+    load      equal loads of global memory                                                  kernel/merge_loads.py
     merge     carried integers that are always equal (slots of rings in step)                  kernel/merge_carried.py
     split     trips on which masks hold for every lane get a loop without masks                  kernel/split_loops.py
     unroll    ring slots become immediates                                   schedule/unroll_rule.py, kernel/unroll.py
@@ -41,11 +42,11 @@
                                                           kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
 
-The order of what cleans: what merges and splits loops comes before they are unrolled, each trip's copy then being like
-any other code, and copies that nobody reads show up behind it. Linear addresses are carried behind all that makes new
-ones (split, unroll, choose, pair). Those passes build kernels anew, and building folds, numbers and hoists; so what
-moves or repeats ops (branches, order, sink) stands behind them. Barriers, waits and fences ask which accesses are left,
-and come last.
+The order of what cleans: what is computed of equal loads is equal once they are one, so that comes first. What merges
+and splits loops comes before they are unrolled, each trip's copy then being like any other code, and copies that nobody
+reads show up behind it. Linear addresses are carried behind all that makes new ones (split, unroll, choose, pair).
+Those passes build kernels anew, and building folds, numbers and hoists; so what moves or repeats ops (branches, order,
+sink) stands behind them. Barriers, waits and fences ask which accesses are left, and come last.
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -84,6 +85,7 @@ from wavedsl.ir.kernel.passes import (
     DEAD_STORES,
     INTO_BRANCHES,
     MERGE_CARRIED,
+    MERGE_LOADS,
     NARROW_FENCES,
     NEEDLESS_BARRIERS,
     ORDER_ELEMENTS,
@@ -130,8 +132,8 @@ def build_kernel(
     trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
-        DEAD_CODE, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE,
-        INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
+        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, CHOOSE_HALVES, PAIR_FLOATS,
+        STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

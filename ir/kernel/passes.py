@@ -25,6 +25,7 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel.kernel_verify import check
 from wavedsl.ir.kernel.merge_carried import merge_carried
+from wavedsl.ir.kernel.merge_loads import merge_loads
 from wavedsl.ir.kernel.narrow_fences import narrow_fences, wide
 from wavedsl.ir.kernel.needless_barriers import needless, remove_needless_barriers
 from wavedsl.ir.kernel.needless_waits import needless_waits, remove_needless_waits
@@ -222,6 +223,7 @@ def _dead_code(kernel: Kernel, target: Target | None) -> Kernel | None:
 
 DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
 MERGE_CARRIED = Pass("merge_carried", merge_carried, gives=frozenset({"no-dead-code"}))
+MERGE_LOADS = Pass("merge_loads", merge_loads, gives=frozenset({"no-dead-code"}))
 DEAD_STORES = Pass("remove_dead_stores", _dead_stores, gives=frozenset({"no-dead-stores"}))
 STRENGTH_REDUCE = Pass(
     "strength_reduce",

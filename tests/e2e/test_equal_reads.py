@@ -1,0 +1,137 @@
+"""What a kernel reads several times is loaded once, and as often as written where memory may have changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agree import TARGETS, agree, near
+
+import wavedsl as wd
+
+N, P, W = wd.sym.N, wd.sym.P, wd.sym.W
+ROWS = [wd.WorkgroupConstraint(N, 256, 0)]
+
+
+def loads(compiled: wd.CompiledKernel, array: str) -> int:
+    """Of an array, where the kernel is made."""
+    index = next(i for i, p in enumerate(compiled.params) if p.name == array)
+    found = 0
+    for op in compiled.kernel_ir.body.walk():
+        if op.name == "load.global":
+            work, of = [op.args[0]], set()
+            while work:
+                made = work.pop().op
+                of |= {made.attrs["index"]} if made.name == "param" else set()
+                work += made.args
+            found += index in of
+    return found
+
+
+def lines(compiled: wd.CompiledKernel) -> int:
+    """Loads from global memory in the text."""
+    return len(re.findall(r"^\s*(?:@!?%p\d+ )?(?:s_buffer_load|buffer_load|ld\.global)", compiled.asm, re.M))
+
+
+@wd.wave(ROWS, subs={W: 9})
+def stencil(x: wd.Memory[N, wd.f32], w: wd.Memory[W, wd.f32], y: wd.Memory[N, wd.f32]):
+    """As one writes it: each line says all that it needs, and a function reads again."""
+
+    def weighted(i: int) -> Any:
+        return wd.read(x) * wd.read(w[i])
+
+    flat = weighted(0) + weighted(1) * wd.read(w[2])
+    bent = weighted(1) - wd.read(w[2]) * wd.read(w[1])
+    wd.write(flat * bent + wd.read(x) * wd.read(w[1]), y)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+def test_numbers_and_rows_are_loaded_once(target: str, oracle: Callable[[str], str]) -> None:
+    rng = np.random.default_rng(1)
+    for n in (1000, 1024):
+        arguments = [rng.standard_normal(n, np.float32), rng.standard_normal(9, np.float32), np.zeros(n, np.float32)]
+        compiled = agree(stencil, arguments, target, oracle, near(4, 1e-5))
+        assert (loads(compiled, "x"), loads(compiled, "w")) == (1, 3)
+        assert lines(compiled) == 4
+
+
+@wd.wave(ROWS)
+def written(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    """y is read twice before it is written, and twice behind that; x does not change."""
+    wd.write(wd.read(y) * wd.read(x) + wd.read(y), y)
+    wd.write(wd.read(y) * wd.read(x) - wd.read(y), y)
+
+
+@wd.wave(ROWS)
+def added(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    before = wd.read(y) * wd.read(x)
+    wd.atomic_add(wd.read(x), y)
+    wd.write(before + wd.read(y) * wd.read(x), y)
+
+
+@wd.wave(ROWS)
+def fenced(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    before = wd.read(y) * wd.read(x)
+    wd.fence()
+    wd.write(before + wd.read(y) * wd.read(x), y)
+
+
+@wd.wave(ROWS)
+def hinted(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    """What is read past a cache is asked for by whoever says so."""
+    found = wd.read(x, cache="bypass") + wd.read(x) * wd.read(x, cache="bypass") + wd.read(x) * wd.read(y)
+    wd.write(found, y)
+
+
+@wd.wave(ROWS)
+def branched(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    """Two branches, each of which reads twice."""
+    chosen = wd.cond(wd.tile_start(N) > 100, lambda: wd.read(x) + wd.abs(wd.read(x)), lambda: wd.read(x) * wd.read(x))
+    wd.write(chosen + wd.read(y), y)
+
+
+@wd.wave([wd.WorkgroupConstraint(N, 32, 0)])
+def elsewhere(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+    """One element more, and under a mask of its own."""
+    near = wd.read(x, mapping=wd.IndexMapping((N,), {N: wd.where(wd.index(N) < N - 1, wd.index(N) + 1, -1)}))
+    first = wd.read(x, mapping=wd.IndexMapping((N,), {N: wd.where(wd.index(N) < 200, wd.index(N), -1)}))
+    wd.write(wd.read(x) + near * 2.0 + first * 3.0 + wd.read(y), y)
+
+
+@wd.wave(ROWS)
+def asking(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32], flags: wd.Memory[P, wd.i32]):
+    """A loop that asks for a number until it holds, or has asked often enough, does ask."""
+    seen, times = wd.while_loop(
+        lambda seen, times: (seen == 0) & (times < 3),
+        lambda seen, times: (wd.read(flags[0]), times + 1),
+        [wd.read(flags[0]), wd.Register[wd.i32](0)],
+    )
+    wd.write(wd.read(x) + wd.cast(seen * 10 + times, wd.f32) + wd.read(y), y)
+
+
+CHANGED = {
+    "written": (written, 1, 2), "added": (added, 1, 2), "fenced": (fenced, 2, 2), "hinted": (hinted, 3, 1),
+    "branched": (branched, 2, 1), "elsewhere": (elsewhere, 3, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_may_have_changed_is_loaded_again(name: str, target: str) -> None:
+    kernel, of_x, of_y = CHANGED[name]
+    rng = np.random.default_rng(2)
+    x, y = rng.integers(-8, 8, (2, 512)).astype(np.float32)
+    compiled = agree(kernel, [x, y], target)
+    assert (loads(compiled, "x"), loads(compiled, "y")) == (of_x, of_y)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+def test_a_loop_that_asks_until_it_is_told_goes_on_asking(target: str) -> None:
+    x, y = np.arange(512, dtype=np.float32), np.ones(512, np.float32)
+    for flag in (0, 1):
+        compiled = agree(asking, [x, y, np.full(1, flag, np.int32)], target)
+        loop = next(op for op in compiled.kernel_ir.body.walk() if op.name == "for")
+        assert any(op.name == "load.global" for op in loop.regions[0].walk())
