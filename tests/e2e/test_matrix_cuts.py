@@ -113,7 +113,7 @@ def test_steps_that_units_share_are_all_counted(chip, tile):
     m, n, k = size
     operands = (m // tile[0]) * (n // tile[1]) * (tile[0] + tile[1]) * k * 2
     assert operands < found.traffic.l2 < 1.5 * operands
-    assert found.clocks == pytest.approx(clocks_of_text(product, given, choice), rel=0.2)
+    assert found.clocks == pytest.approx(clocks_of_text(product, given, choice), rel=0.1)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
