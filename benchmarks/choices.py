@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import record
 from wavedsl.ir.product import Product
-from wavedsl.runtime.emulator.cycle_chips import varied
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
 from wavedsl.analysis.launches import Launch, analyze_launches, launch_of
+from wavedsl.analysis.own_clock import model_of_product
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import TileChoice
 from wavedsl.reports import table
@@ -227,7 +227,7 @@ class Work:
 
     def text(self, found: Found) -> float:
         """Microseconds by the emitted text's first workgroup."""
-        chip = varied(self.chip.target, units=self.chip.units)
+        chip = model_of_product(self.chip)
         each = [sample(x.made, list(x.given)).replay(chip=chip).cycles for x in found.launches]
         return sum(each) / self.chip.clock * 1e6
 
@@ -264,11 +264,17 @@ def shown(rows: Sequence[dict[str, Any]]) -> str:
     return table(heads, [[" x ".join(map(str, r[x])) if x == "size" else r[x] for x in heads] for r in rows])
 
 
+def _size(text: str) -> tuple[int, ...]:
+    return tuple(int(x) for x in text.split("x"))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--chip", nargs="*", default=CHIPS, choices=CHIPS, help="default: all")
     options.add_argument("--case", nargs="*", choices=[x.name for x in CASES], help="default: all")
-    options.add_argument("--size", nargs="*", help="M x N x K, or groups x rows x N x K, as 16x8192x8192")
+    options.add_argument(
+        "--size", nargs="*", type=_size, help="M x N x K, or groups x rows x N x K, as 16x8192x8192 (default: a few)"
+    )
     options.add_argument("--most", type=int, default=40, help="candidates compiled of each (default %(default)s)")
     options.add_argument("--text", action="store_true", help="clocks of the emitted text, too")
     options.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
@@ -281,9 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             multiplied, get_target(product.target)
         ):
             continue
-        for size in case.sizes:
-            if given.size and "x".join(map(str, size)) not in given.size:
-                continue
+        wanted = [x for x in given.size or case.sizes if len(x) == len(case.sizes[0])]
+        for size in wanted:
             rows.append(climbed(Work(case, size, product), given.most, given.text))
             print(*(f"{v:.4g}" if isinstance(v, float) else v for k, v in rows[-1].items() if k != "every"), flush=True)
     if not rows:

@@ -31,13 +31,15 @@ def emulate(compiled: Launchable, values: Sequence[Any], *, checks: Any = True) 
 
 
 def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
-    """Run only the first workgroup, or cluster, of the grid on the emulator, unchecked: for the report's clocks, not
-    for results. Where workgroups share a loop's trips it is the last to arrive, which adds all parts, at one of the
-    tiles that it comes to; of a unit that has several workgroups, the others are such as come before."""
+    """Run only one workgroup, or cluster, of the grid on the emulator, unchecked: for the report's clocks, not for
+    results. It is the first one; where workgroups share the trips of all tiles, one that has most to do. Where they
+    share a loop's trips it is the last to arrive, which adds all parts, at one of the tiles that it comes to; of a unit
+    that has several workgroups, the others are such as come before."""
     call = prepare(compiled, values)
     if 0 in call.grid:
         return EmulationReport()
     others = _others(compiled, [value for value in call.values if isinstance(value, Room)])
+    begin = _busiest(compiled)
 
     tickets: list[np.ndarray] = []
 
@@ -52,7 +54,7 @@ def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
                     tickets[-1][tile] = arrived
             return array
 
-        return run_on_emulator(compiled, call, False, in_place=True, workgroups=1, made=made)
+        return run_on_emulator(compiled, call, False, in_place=True, workgroups=1, begin=begin, made=made)
 
     report = first(others)
     if others:
@@ -65,17 +67,28 @@ def sample(compiled: Launchable, values: Sequence[Any]) -> EmulationReport:
 
 def _others(compiled: Launchable, rooms: Sequence[Room]) -> int:
     """Workgroups that share the first one's tile with it."""
+    return max(_marks(compiled, "one_of") or [r.shape[0] for r in rooms if not r.counters], default=1) - 1
+
+
+def _busiest(compiled: Launchable) -> int:
+    """The number of a workgroup that has most to do, as far as the kernel says."""
+    cluster = getattr(getattr(compiled, "kernel_ir", None), "cluster", 1)
+    return max(_marks(compiled, "busiest"), default=0) * cluster
+
+
+def _marks(compiled: Launchable, name: str) -> list[int]:
+    """What branches of the kernel say by this name of the workgroups that take them."""
     kernel = getattr(compiled, "kernel_ir", None)
-    shares = [op.attrs["one_of"] for op in kernel.body.walk() if "one_of" in op.attrs] if kernel is not None else []
-    return max(shares or [r.shape[0] for r in rooms if not r.counters], default=1) - 1
+    return [] if kernel is None else [op.attrs[name] for op in kernel.body.walk() if name in op.attrs]
 
 
 def run_on_emulator(
     compiled: Launchable, call: Call, checks: Any, *, in_place: bool, workgroups: int | None = None,
-    made: Callable[[Room], np.ndarray] = Room.fresh,
+    begin: int = 0, made: Callable[[Room], np.ndarray] = Room.fresh,
 ) -> EmulationReport:  # fmt: skip
     """Run on the emulator: on the arrays themselves if `in_place`, else on copies, stored when there is no finding.
-    `workgroups`: so many of the grid, all if None; `made`: what makes the arrays that a kernel asks for beside its own.
+    `workgroups`: so many of the grid from number `begin` on, all if None; `made`: what makes the arrays that a kernel
+    asks for beside its own.
 
     A copy keeps the strides. Compiled text may rely on 16-byte alignment of host arrays, as a GPU's allocator gives
     it, so an array that lies otherwise is copied in any case.
@@ -115,6 +128,8 @@ def run_on_emulator(
             shared_bytes=compiled.shared_bytes if ".extern .shared" in compiled.asm else 0,
             checks=checks,
             workgroups=workgroups,
+            first=begin,
+            kept=[i for i, value in enumerate(call.values) if isinstance(value, Room)],
         )
         left = _left_counting(compiled, call, args) if workgroups is None else []
         report.findings.extend(left)

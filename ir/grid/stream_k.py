@@ -117,13 +117,38 @@ class Deal:
         return e.choose(e.below(step, longer), inside, behind)
 
     def of_a_tile(self, e: Edit) -> int:
-        """How many workgroups share the first tile left over, and one or two less or more the others; at least two
-        where that is known at launch only."""
-        if not all(isinstance(x, int) for x in (self.steps, self.sharers, self.q, self.r)):
+        """How many workgroups share the last tile that `busiest` comes to, and one or two less or more the others; at
+        least two where that is known at launch only."""
+        own, steps = self.busiest(e), self.steps
+        if not self.known or not isinstance(steps, int):
             return 2
-        last = self.run_at(e, e.minus(self.steps, 1))
-        assert isinstance(last, int)
-        return last + 1
+        tile = (self._start(e, own + 1) - 1) // steps
+        first, last = (self.run_at(e, x) for x in (tile * steps, (tile + 1) * steps - 1))
+        assert isinstance(first, int) and isinstance(last, int)
+        return last - first + 1
+
+    def busiest(self, e: Edit) -> int:
+        """The first of the workgroups that have most to do: parts of two tiles, or one, and most steps. (0, whose run
+        begins with a tile, has a part of one tile at most.) 0 where that is known at launch only."""
+        sharers, steps = self.sharers, self.steps
+        if not self.known or not isinstance(sharers, int) or not isinstance(steps, int):
+            return 0
+
+        def has(run: int) -> tuple[bool, int, int]:
+            low, high = self._start(e, run), self._start(e, run + 1)
+            return high - low != steps, (high - 1) // steps - low // steps, high - low
+
+        return max(range(sharers), key=has)
+
+    @property
+    def known(self) -> bool:
+        """Whether the runs are known before a launch."""
+        return all(isinstance(x, int) for x in (self.steps, self.sharers, self.q, self.r))
+
+    def _start(self, e: Edit, run: int) -> int:
+        found = self.start(e, run)
+        assert isinstance(found, int)
+        return found
 
     def describe(self, cluster: int = 1) -> str:
         """One line for reports. `cluster`: workgroups that take their trips together."""
@@ -136,9 +161,14 @@ class Deal:
         return f"{who}, {whole}, then {self.sharers} runs of the {self.left} tiles of {self.steps} steps left over"
 
     @property
-    def shares(self) -> bool:
+    def leaves(self) -> bool:
         """Whether there may be tiles left over."""
         return self.left != 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether several workgroups may have parts of one of these: not where each run is a tile."""
+        return self.leaves and (not self.known or self.q != self.steps)
 
     @property
     def slots(self) -> int:
@@ -179,7 +209,7 @@ class _Stream(Turns):
         low: Number = 0
         high: Number = 0
         own: Number = 0
-        if deal.shares:
+        if deal.leaves:
             low, high = deal.start(self, worker), deal.start(self, self.plus(worker, 1))
             touched = self.minus(self.over(self.minus(high, 1), steps), self.over(low, steps))
             own = self.choose(self.below(low, high), self.plus(touched, 1), 0)
@@ -268,7 +298,7 @@ class _Stream(Turns):
         tile = self.plus(self.times(turn, self.workers), worker)
         begin: Number = 0
         end = deal.steps
-        if deal.shares:
+        if deal.leaves:
             whole = False if deal.rounds == 0 else self.below(turn, deal.rounds)
             shared = self.plus(self.over(low, deal.steps), self.minus(turn, deal.rounds))
             left = self.plus(self.times(deal.rounds, self.workers), shared)
@@ -349,7 +379,7 @@ class _Stream(Turns):
             self.finish([self.add("result", (loop,), {"position": i}) for i in range(count)], after)
             zero = self.whole(0)
             self.add("write", (zero, counter), {"memory": "_tickets", "mapping": at_tile, "elements_per_thread": None})
-        self.add("when", (last,), {"body": inner, "one_of": deal.of_a_tile(self)})
+        self.add("when", (last,), {"body": inner, "one_of": deal.of_a_tile(self), "busiest": deal.busiest(self)})
 
     def inside_tile(self, dims: Iterable[Any]) -> tuple[Any, ...]:
         """Coordinates of a value's elements in an array of one tile."""

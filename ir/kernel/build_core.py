@@ -437,20 +437,21 @@ class Core:
         return Loop(self, op, region, uniform)
 
     def if_(
-        self, cond: Value, stay: bool = False, usual: bool = False, inside: bool = False, one_of: int | None = None
+        self, cond: Value, stay: bool = False, usual: bool = False, inside: bool = False, one_of: int | None = None,
+        busiest: int | None = None,
     ) -> If:  # fmt: skip
         """`with b.if_(c) as br: … br.yield_(…)`, then optionally `with br.orelse(): … br.yield_(…)`; br.results.
 
         What needs nothing of a branch is placed before it, as early as its operands are there; with `stay` arithmetic
         on floats and tuples is left inside: a wave that does not take the branch saves it. `usual`: nearly all waves
         take the first branch; what counts instructions counts that one. `one_of`: of so many workgroups one takes it,
-        and so much less of it is counted. `inside`: waves take one each of several such
-        branches, so what only one of them needs goes there on every chip (`into_branches`).
+        and so much less of it is counted; `busiest`: the workgroup that has most to do. `inside`: waves take one each
+        of several such branches, so what only one of them needs goes there on every chip (`into_branches`).
         """
         if not cond.uniform:
             raise self.fail("the condition of an `if` must be uniform over the wave; use select or a mask per lane")
         depth = len(self._frames)
-        marks = {"stay": stay, "usual": usual, "inside": inside, "one_of": one_of}
+        marks = {"stay": stay, "usual": usual, "inside": inside, "one_of": one_of, "busiest": busiest}
         op = Op("if", (cond,), {k: v for k, v in marks.items() if v}, self._loc)
         op.regions = (Region(depth, op), Region(depth, op))
         return If(self, op)

@@ -543,6 +543,100 @@ def fold_and(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
         c = p1.attrs["value"]
         if is_low_mask(c) and not x_bits(x, c):
             return b.and_(y, c)
+    # mask of longer sum: and_(add(add(x, y), z), c) -> and_(add(y, z), c)
+    if n0 == "add" and n1 == "const":
+        q1 = p0.args[0].op
+        if q1 is not None and q1.name == "add":
+            x = q1.args[0]
+            y = q1.args[1]
+            z = p0.args[1]
+            c = p1.attrs["value"]
+            if is_low_mask(c) and not x_bits(x, c):
+                return b.and_(b.add(y, z), c)
+    if n0 == "add" and n1 == "const":
+        z = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "add":
+            x = q1.args[0]
+            y = q1.args[1]
+            c = p1.attrs["value"]
+            if is_low_mask(c) and not x_bits(x, c):
+                return b.and_(b.add(y, z), c)
+    if n0 == "add" and n1 == "const":
+        q1 = p0.args[0].op
+        if q1 is not None and q1.name == "add":
+            y = q1.args[0]
+            x = q1.args[1]
+            z = p0.args[1]
+            c = p1.attrs["value"]
+            if is_low_mask(c) and not x_bits(x, c):
+                return b.and_(b.add(y, z), c)
+    if n0 == "add" and n1 == "const":
+        z = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "add":
+            y = q1.args[0]
+            x = q1.args[1]
+            c = p1.attrs["value"]
+            if is_low_mask(c) and not x_bits(x, c):
+                return b.and_(b.add(y, z), c)
+    # mask of longest sum: and_(add(add(add(x, y), z), d), c) -> and_(add(add(y, z), d), c)
+    if n0 == "add" and n1 == "const":
+        q1 = p0.args[0].op
+        if q1 is not None and q1.name == "add":
+            q2 = q1.args[0].op
+            if q2 is not None and q2.name == "add":
+                x = q2.args[0]
+                y = q2.args[1]
+                z = q1.args[1]
+                q3 = p0.args[1].op
+                if q3 is not None and q3.name == "const":
+                    d = q3.attrs["value"]
+                    c = p1.attrs["value"]
+                    if is_low_mask(c) and not x_bits(x, c):
+                        return b.and_(b.add(b.add(y, z), d), c)
+    if n0 == "add" and n1 == "const":
+        q1 = p0.args[0].op
+        if q1 is not None and q1.name == "add":
+            z = q1.args[0]
+            q2 = q1.args[1].op
+            if q2 is not None and q2.name == "add":
+                x = q2.args[0]
+                y = q2.args[1]
+                q3 = p0.args[1].op
+                if q3 is not None and q3.name == "const":
+                    d = q3.attrs["value"]
+                    c = p1.attrs["value"]
+                    if is_low_mask(c) and not x_bits(x, c):
+                        return b.and_(b.add(b.add(y, z), d), c)
+    if n0 == "add" and n1 == "const":
+        q1 = p0.args[0].op
+        if q1 is not None and q1.name == "add":
+            q2 = q1.args[0].op
+            if q2 is not None and q2.name == "add":
+                y = q2.args[0]
+                x = q2.args[1]
+                z = q1.args[1]
+                q3 = p0.args[1].op
+                if q3 is not None and q3.name == "const":
+                    d = q3.attrs["value"]
+                    c = p1.attrs["value"]
+                    if is_low_mask(c) and not x_bits(x, c):
+                        return b.and_(b.add(b.add(y, z), d), c)
+    if n0 == "add" and n1 == "const":
+        q1 = p0.args[0].op
+        if q1 is not None and q1.name == "add":
+            z = q1.args[0]
+            q2 = q1.args[1].op
+            if q2 is not None and q2.name == "add":
+                y = q2.args[0]
+                x = q2.args[1]
+                q3 = p0.args[1].op
+                if q3 is not None and q3.name == "const":
+                    d = q3.attrs["value"]
+                    c = p1.attrs["value"]
+                    if is_low_mask(c) and not x_bits(x, c):
+                        return b.and_(b.add(b.add(y, z), d), c)
     # mask of or: and_(or_(x, y), c) -> and_(y, c)
     if n0 == "or" and n1 == "const":
         x = p0.args[0]

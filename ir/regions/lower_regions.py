@@ -407,7 +407,8 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
     else:
         # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
-        with b.if_(flag, stay=low.computes_late(region), one_of=n.attrs.get("one_of")) as branch:
+        shared = {x: n.attrs.get(x) for x in ("one_of", "busiest")}
+        with b.if_(flag, stay=low.computes_late(region), **shared) as branch:
             branch.yield_(emit_region(low, n, region, env, carried, False))
         if carried:
             with branch.orelse():

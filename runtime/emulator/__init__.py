@@ -6,7 +6,7 @@ waits, hazards, races, uninitialised and out-of-bounds accesses. AMDGCN runs in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from wavedsl.codegen import is_amd
@@ -28,6 +28,8 @@ def run(
     checks: bool | str = True,
     cluster: Sequence[int] | None = None,
     workgroups: int | None = None,
+    first: int = 0,
+    kept: Collection[int] = (),
 ) -> EmulationReport:
     """Run a kernel's text on the emulator of its target.
 
@@ -36,9 +38,11 @@ def run(
     (raw, by value), a
     `TensorMap`, None (a null pointer). `kernel` names the entry where the text has several. `shared_bytes` is dynamic
     shared memory on top of what the text declares. `cluster`: CTAs per cluster of a launch on sm_90 whose text does not
-    fix it. `workgroups`: run only the first so many of the grid, in whole clusters (the clocks are still
-    those of the whole grid). `checks`: True raises `EmulationError` at the end of the run when there are findings,
-    "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the kernel.
+    fix it. `workgroups`: run only so many of the grid, in whole clusters, from number `first` on (the clocks are still
+    those of the whole grid). `kept`: numbers of the arguments that caches keep from the first access to the last: none
+    of their bytes come from memory. `checks`: True raises `EmulationError` at the end of the run when there are
+    findings, "report" only lists them, False runs as fast as it can. Raises LaunchError when arguments do not fit the
+    kernel.
     """
     if is_amd(target):
         from wavedsl.codegen.amdgcn.isa import TARGETS
@@ -57,6 +61,8 @@ def run(
             shared_bytes=shared_bytes,
             checks=checks,
             workgroups=workgroups,
+            first=first,
+            kept=kept,
         )
     from wavedsl.runtime.emulator.ptx.emulator import run_ptx
 
@@ -71,4 +77,6 @@ def run(
         checks=checks,
         cluster=cluster,
         workgroups=workgroups,
+        first=first,
+        kept=kept,
     )

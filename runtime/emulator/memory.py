@@ -13,6 +13,8 @@ Invariant: an address belongs to at most one allocation; between two lie at leas
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
 
@@ -147,6 +149,17 @@ class GlobalMemory:
         self._bases = np.array([a.base for a in self.allocations], np.int64)
         self._ends = np.array([a.end for a in self.allocations], np.int64)
         return base + first
+
+    def share_of_memory(self, asked: Mapping[int, float], kept: Iterable[np.ndarray]) -> float:
+        """The part of the traffic that must come from memory: every array that is touched once, but for those that
+        caches keep, over all that is asked for: bytes by allocation, -1 where there is none. An array of which less is
+        asked for than it has counts with what is asked for."""
+        total = sum(asked.values())
+        if not total:
+            return 1.0
+        near = [self.find(self.add(array, "")) for array in kept]
+        sizes = {k: 0 if any(a is x for x in near) else a.size for k, a in enumerate(self.allocations) if k in asked}
+        return sum(min(n, sizes.get(k, n)) for k, n in asked.items()) / total
 
     def find(self, address: int) -> Allocation | None:
         for a in self.allocations:

@@ -265,6 +265,30 @@ def test_every_step_is_dealt_once() -> None:
         assert all(found == list(range(found[0], found[0] + len(found))) for found in places.values())
 
 
+def test_the_busiest_has_parts_of_two_tiles_if_anybody_has() -> None:
+    """And is last, if ever, where its run ends: so many share that tile."""
+    e = Edit(Graph("deal", Region(), [], [], {}), None)
+    random = np.random.default_rng(1)
+    for tiles, steps, workers in random.integers(1, 40, (60, 3)).tolist():
+        deal = Deal.of(e, tiles, steps, workers)
+        if not deal.leaves:
+            continue
+        runs = [range(deal.start(e, x), deal.start(e, x + 1)) for x in range(deal.sharers)]
+        touched = [{step // steps for step in run} for run in runs]
+        own = deal.busiest(e)
+        shared = [x for x, run in zip(touched, runs) if len(run) < steps] or touched
+        assert deal.shares == any(len(run) < steps for run in runs)
+        assert len(touched[own]) == max(map(len, shared)) and touched[own] in shared
+        assert deal.of_a_tile(e) == sum(max(touched[own]) in x for x in touched)
+
+
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_90a", marks=pytest.mark.slow)])
+def test_runs_of_whole_tiles_leave_no_parts(target: str, oracle: Callable[[str], str]) -> None:
+    """Two tiles of two steps left over behind a round of four: nobody shares one, so there is nothing to add."""
+    compiled = agree(fused(wd.Schedule(stream_k=4)), arguments(90, 60, 64), target, oracle)
+    assert not [p for p in compiled.params if p.source] and compiled.grid == (4, 1, 1)
+
+
 def refused(body: Callable[..., Any], workers: Any = 3, start: Any = None) -> str:
     """What is said of a kernel with the loop `body` over sums."""
 

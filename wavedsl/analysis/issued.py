@@ -120,8 +120,11 @@ def _by_load(out: Issued, load: Mapping[str, Any], runs: Executions) -> None:
     of = max(load, key=lambda unit: (load[unit].sum() / (1 if unit in OF_UNIT else 4), unit))
     clocks = load[of]
     mean = clocks.mean()
-    # Of workgroups that do the same the first, so that the answer does not depend on the last bit of a sum.
-    most, near = int(np.argmax(clocks.round(3))), int(np.argmin(np.abs(clocks - mean).round(3)))
+    # Of workgroups that do the same the first, so that the answer does not depend on the last bit of a sum. Where this
+    # pipe has as much of several, other pipes decide: parts of two tiles are left and added beside as many products.
+    full = np.flatnonzero(clocks.round(3) == clocks.round(3).max())
+    most = int(full[np.argmax(sum(load.values())[full].round(3))])
+    near = int(np.argmin(np.abs(clocks - mean).round(3)))
     out.fullest, out.typical = (tuple(map(int, runs.groups[:, i])) for i in (most, near))
     out.of_typical = float(mean / clocks[near]) if clocks[near] else 1.0
     out.of_fullest = float(mean / clocks[most]) if clocks[most] else 1.0

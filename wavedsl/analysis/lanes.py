@@ -145,6 +145,9 @@ class Frame:
         if op.name == "readfirst":
             got, size = self.value(op.args[0]), self.threads.kernel.wave_size
             return None if got is None else np.repeat(got[::size], size)
+        if op.name == "any_lane":
+            got, size = self.value(op.args[0]), self.threads.kernel.wave_size
+            return None if got is None else np.repeat(got.reshape(-1, size).any(axis=1), size)
         rule = CHEAP.get(op.name)
         if rule is None:
             return self.threads.leaf(v)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from wavedsl.analysis.played import Played
 from wavedsl.ir.kernel.kernel_ir import Kernel
 from wavedsl.ir.product import Product
-from wavedsl.runtime.emulator.cycle_chips import SMS, SmModel
+from wavedsl.runtime.emulator.cycle_chips import SMS, ChipModel, SmModel, varied
 
 PRODUCTS_OF_MATRIX = frozenset(("matrix.start", "mma", "mma.scaled"))
 """Ops that keep tensor cores busy."""
@@ -31,6 +31,12 @@ def sm_of(product: Product, clock: float | None = None) -> SmModel | None:
         chip, units=product.units, gigahertz=clock / 1e9, dram_rate=product.reached * product.hbm / clock,
         l2_rate=chip.l2_rate * product.clock / clock,
     )  # fmt: skip
+
+
+def model_of_product(product: Product) -> ChipModel:
+    """The table's chip with a product's units; of NVIDIA's with its memory and L2 as well."""
+    model: ChipModel = sm_of(product) or varied(product.target, units=product.units)
+    return model
 
 
 def power_of_products(kernel: Kernel, product: Product) -> float:

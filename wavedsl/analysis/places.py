@@ -252,6 +252,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "bfe": lambda op, a: _bits(op, a),
     "mulhi_u": lambda op, a, b: _high(a, b),
     "readfirst": lambda op, a: a,
+    "any_lane": lambda op, a: a,
     "min_s": lambda op, a, b: np.minimum(a, b),
     "max_s": lambda op, a, b: np.maximum(a, b),
     "min_u": lambda op, a, b: np.minimum(a, b),

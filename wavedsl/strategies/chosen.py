@@ -23,6 +23,9 @@ from wavedsl.strategies.loop_cuts import parts_of_k
 
 WAVE_BYTES = 128
 """Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
+SLOTS = 2
+"""Of a ring whose copies run one step ahead whatever it holds. Three and more are filled by copies without registers on
+gfx950, which a barrier waits for: 64 x 28672 x 8192 in bf16 took 100 us in four slots and 60 in two, by the text."""
 _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
 """Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
 one of a trip or two, on large grids."""
@@ -81,6 +84,8 @@ def chosen(
     if strategy == "stream_k":
         tiles = matrix_cuts.best_dealt(form, sizes, chip) or tiles
     if strategy == "auto":
+        if tiles.pipeline_stages > SLOTS and matrix_cuts.suits(form, chip) and not runs_ahead(chip):
+            tiles = replace(tiles, pipeline_stages=SLOTS, prefetch_distance=0)
         found = _fewest_clocks(name, tiles, shape, form, chip)
         if found is not None:
             name, tiles = found

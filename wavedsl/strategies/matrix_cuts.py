@@ -209,7 +209,7 @@ def _clocks(form: Form, sizes: Sequence[int], x: _Cuts, unit: Unit) -> Any:
     workers, left = _dealt(x, groups, _ceil(k / x.deep), unit)
     parts = np.where(x.dealt, np.where(left, workers / np.maximum(left, 1) + 1, 1), x.split)
     held = parts * np.where(x.dealt, left * x.rows * x.columns, m * n) * form.sums.bits / 8
-    each = np.where(x.dealt, 1, _ceil(groups / rates.units))
+    each = np.where(x.dealt, 2, _ceil(groups / rates.units))  # a run that is dealt ends in another tile than it begins
     exchanged = unit.pace.exchange + (each - 1) * unit.pace.further
     more = each * sums + exchanged + rates.added(parts, sums) + rates.spilled(held)
     return np.where(parts > 1, total + more, total)

@@ -179,7 +179,7 @@ def small_problem(kernel: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
 def count_clocks(task: Task) -> dict[str, Any]:
     """Emulate the candidate's first workgroup on the whole problem; seconds of the grid by the cycle model, which
     replays it as part of the launch."""
-    from wavedsl.runtime.emulator.cycle_chips import varied
+    from wavedsl.analysis.own_clock import model_of_product
     from wavedsl.runtime.on_emulator import sample
 
     started = time.perf_counter()
@@ -190,7 +190,7 @@ def count_clocks(task: Task) -> dict[str, Any]:
         return {"status": "ok", "clocks": 0, "groups": 0, "seconds": 0.0, "emulation_seconds": 0.0}
     arguments = [_zeros(compiled, p, values) for p in compiled.params if not p.source]
     report = sample(compiled, arguments)
-    clocks = report.replay(chip=varied(task.target, units=task.product.units)).cycles
+    clocks = report.replay(chip=model_of_product(task.product)).cycles
     return {
         "status": "ok",
         "clocks": clocks,

@@ -77,12 +77,14 @@ class Cost:
         self.chip = CHIPS[target]
         self.extra = 0
         self.known: dict[tuple[int, bool, bytes], tuple[int, int]] = {}
+        self.kept: list[np.ndarray] = []
+        """Arrays that caches keep."""
         self.total = math.prod(engine.grid)
         registers = int(engine.kernel.directives.get("next_free_vgpr", 0)) or engine.regs.count
         self.resident = max(1, resident_groups(target, registers, engine.lds, engine.launch.threads))
         share = -(-self.total // self.chip.units)
         recorded = spread(engine.runs, min(self.resident, share, MAX_RECORDED)) if self.total else []
-        self.tracer = Tracer(recorded, engine.waves, self.chip.line)
+        self.tracer = Tracer([engine.begin + x for x in recorded], engine.waves, self.chip.line)
 
     def conflict(self, st: State, index: int, address: np.ndarray, size: int, store: bool) -> None:
         """Add the conflicts of one access. Waves whose addresses differ by a constant have the same."""
@@ -125,25 +127,20 @@ class Cost:
         return Launch(share, min(self.resident, share), self._memory_share(), min(chip.units, self.total))
 
     def _memory_share(self) -> float:
-        """The part of the traffic that must come from memory: every array that is touched once, over all that is
-        asked for. An array of which less is asked for than it has counts with what is asked for."""
+        """The part of the traffic that must come from memory."""
         line = self.chip.line
         memory = self.engine.memory
         groups = self.tracer.groups.values()
         scale = line * self.total / max(1, len(groups))
-        asked: dict[int, int] = {}
+        asked: dict[int, float] = {}
         for group in groups:
             for wave in group:
                 for event in wave.events:
                     if isinstance(event, tuple) and event[1] and event[1][0] >= 0:
                         found = memory.find(event[1][-1] * line) or memory.find(event[1][0] * line)
                         key = -1 if found is None else memory.allocations.index(found)
-                        asked[key] = asked.get(key, 0) + len(event[1])
-        total = sum(asked.values()) * scale
-        if not total:
-            return 1.0
-        sizes = [math.inf if key < 0 else memory.allocations[key].size for key in asked]
-        return sum(min(n * scale, size) for n, size in zip(asked.values(), sizes)) / total
+                        asked[key] = asked.get(key, 0.0) + scale * len(event[1])
+        return memory.share_of_memory(asked, self.kept)
 
     def place(self, instruction: int) -> tuple[str, str]:
         """The text of an instruction, and the user's line."""

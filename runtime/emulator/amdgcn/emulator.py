@@ -17,7 +17,7 @@ import functools
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,8 +81,11 @@ def run_amdgcn(
     checks: bool | str = True,
     seed: int | None = None,
     workgroups: int | None = None,
+    first: int = 0,
+    kept: Collection[int] = (),
 ) -> EmulationReport:
-    """Run AMDGCN text, or only the first `workgroups` of its grid. Raises EmulationError for findings when `checks` is
+    """Run AMDGCN text, or only so many `workgroups` of its grid, from number `first` on. `kept`: as in
+    `runtime.emulator.run`. Raises EmulationError for findings when `checks` is
     True, LaunchError for arguments that do not fit.
     """
     program = _parsed(asm, target)
@@ -91,8 +94,9 @@ def run_amdgcn(
     report = EmulationReport(seed=seed)
     if 0 in tuple(grid):
         return report
-    engine = _Engine(program, entry, target, _three(grid), _three(block), checks, seed, shared_bytes, workgroups)
+    engine = _Engine(program, entry, target, _three(grid), _three(block), checks, seed, shared_bytes, workgroups, first)
     engine.launch.bind(args)
+    engine.cost.kept = [args[i] for i in kept]
     with np.errstate(all="ignore"):
         engine.run()
     return conclude(engine.report(report), checks)
@@ -121,12 +125,14 @@ class _Engine:
     def __init__(
         self, program: Program, kernel: Kernel, target: str, grid: tuple[int, int, int], block: tuple[int, int, int],
         checks: bool | str, seed: int, shared_bytes: int, workgroups: int | None = None,
+        begin: int = 0,
     ):  # fmt: skip
         self.program, self.kernel, self.target = program, kernel, target
         self.grid, self.block = grid, block
         total = math.prod(grid)
         self.runs = total if workgroups is None else max(1, min(total, workgroups))
-        """Workgroups that run: the first of the grid."""
+        """Workgroups that run, from number `begin` on."""
+        self.begin = min(begin, total - self.runs)
         self.checks = bool(checks)
         self.apart = self.checks and os.environ.get("WAVEDSL_ORDER") == "apart"
         """Whether waves of a workgroup run one after the other."""
@@ -191,6 +197,7 @@ class _Engine:
         total = self.runs
         per = max(1, BATCH_WAVES // self.waves)
         order = self.rng.permutation(total) if self.checks and total <= 1 << 20 else np.arange(total)
+        order += self.begin
         try:
             for first in range(0, total, per):
                 self.states = [self.initial(order[first : first + per])]

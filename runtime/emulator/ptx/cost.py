@@ -7,6 +7,7 @@ ptxas gives, the text does not say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,9 +42,13 @@ def resident(target: str, registers: int, shared_bytes: int, threads: int) -> in
 
 class Cost:
     """Chooses what a run records, and turns it into clocks. `order`: the workgroups that run, clusters in one piece.
-    `registers`: of a thread, where they are known."""
+    `registers`: of a thread, where they are known. `kept`: arrays that caches keep."""
 
-    def __init__(self, runner: Runner, order: np.ndarray, total: int, registers: int = 0):
+    def __init__(
+        self, runner: Runner, order: np.ndarray, total: int, registers: int = 0,
+        kept: Sequence[np.ndarray] = (),
+    ):  # fmt: skip
+        self.kept = kept
         m = self.m = runner.m
         self.target = m.launch.target
         self.chip = chip_of(self.target)
@@ -81,8 +86,7 @@ class Cost:
         return Launch(share, min(at_once, share), missed, used)
 
     def _memory_share(self) -> float:
-        """The part of the traffic that must come from memory: every array that is touched once, over all that is
-        asked for. An array of which less is asked for than it has counts with what is asked for."""
+        """The part of the traffic that must come from memory."""
         memory = self.m.memory
         asked: dict[int, float] = {}
         visits = {id(v): v for cluster in self.tracer.clusters for w in cluster for _, v in w.visits}
@@ -104,10 +108,7 @@ class Cost:
                     elif event[0] not in ("shared", "local", "param"):
                         warps, sectors = event[3] >> 5, event[2] >> SECTOR
                         count(int(event[2][0]), 32 * len(np.unique(warps * (1 << 58) ^ sectors)))
-        total = sum(asked.values())
-        if not total:
-            return 1.0
-        return sum(n if k < 0 else min(n, memory.allocations[k].size) for k, n in asked.items()) / total
+        return memory.share_of_memory(asked, self.kept)
 
     def place(self, instruction: int) -> tuple[str, str]:
         """The text of an instruction, and the user's line."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,13 @@ def run_ptx(
     cluster: Sequence[int] | None = None,
     workgroups: int | None = None,
     registers: int = 0,
+    first: int = 0,
+    kept: Collection[int] = (),
 ) -> EmulationReport:
     """Run a PTX kernel. `grid` in CTAs, `block` in threads; `args` as in `runtime.emulator.run`. `cluster` in CTAs,
-    where the text does not fix it. `workgroups`: run only so many of the grid (whole clusters), the first ones where
-    nothing is checked. `registers`: of a thread, where the assembler has said so, for how many workgroups reside
-    together by the clocks (0: estimated).
+    where the text does not fix it. `workgroups`: run only so many of the grid (whole clusters), where nothing is
+    checked those from number `first` on. `kept`: as in `runtime.emulator.run`. `registers`: of a thread, where the
+    assembler has said so, for how many workgroups reside together by the clocks (0: estimated).
 
     `seed` fixes the adversarial order (default: WAVEDSL_SEED, else 0). Raises EmulationError for findings when
     `checks` is True and for unsupported text always; LaunchError for a launch that the driver would refuse.
@@ -92,7 +94,9 @@ def run_ptx(
     ranks = cluster3[0] * cluster3[1] * cluster3[2]
     order = rng.permutation(total // ranks) if checks else np.arange(total // ranks)
     if workgroups is not None:
-        order = order[: max(1, workgroups // ranks)]
+        count = max(1, workgroups // ranks)
+        begin = min(first // ranks, max(0, len(order) - count))
+        order = order[begin : begin + count]
         total = len(order) * ranks
     if ranks > 1:
         order = _members(order, grid3, cluster3)
@@ -104,10 +108,10 @@ def run_ptx(
         machine = Machine(launch, batch, collector, rng, order)
         _check_shared(machine, target)
         runner = Runner(prepare(machine, flow))
-        cost = Cost(runner, order[:total], grid3[0] * grid3[1] * grid3[2], registers)
+        cost = Cost(runner, order[:total], grid3[0] * grid3[1] * grid3[2], registers, [args[i] for i in kept])
         try:
-            for first in range(0, total, batch):
-                runner.run(first)
+            for start in range(0, total, batch):
+                runner.run(start)
         except (Stop, Deadlock):
             pass
     report.findings = collector.findings

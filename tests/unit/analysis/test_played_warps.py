@@ -120,6 +120,22 @@ def test_who_takes_turns_adds_parts_once(nobody_is_stuck):
     assert predicted == pytest.approx(measured, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("target", "tiles", "schedule", "k"),
+    [
+        ("sm_90a", {BM: 64, BN: 64, BK: 32}, {"stages": 2, "split_k": 4}, 128),  # parts stay in L2: 16281 in the text
+        ("sm_80", {BM: 128, BN: 64, BK: 64}, {"stages": 4, "split_k": 4}, 512),
+        ("sm_90a", {BM: 64, BN: 128, BK: 64}, {"stages": 4, "stream_k": 1}, 512),  # 11766, whose text's first has 8095
+        ("sm_90a", {BM: 128, BN: 256, BK: 64}, {"stages": 4, "stream_k": 1}, 512),
+        ("sm_80", {BM: 128, BN: 64, BK: 64}, {"stages": 4, "stream_k": 1}, 128),  # 10104: each run is a tile
+    ],
+)
+def test_parts_that_workgroups_leave_are_predicted(nobody_is_stuck, target, tiles, schedule, k):
+    """The text is that of a workgroup that has most to do; those with a whole tile leave none."""
+    predicted, measured = both(target, tiles, k, **schedule)
+    assert predicted == pytest.approx(measured, rel=CLOSE)
+
+
 @pytest.mark.parametrize("parts", [2, 8, 32])
 def test_one_workgroup_of_a_tile_reads_all_parts(parts):
     """What L2 moves of parts grows as they do: each is written and read once."""

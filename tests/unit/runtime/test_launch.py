@@ -55,7 +55,7 @@ def emulator(monkeypatch):
 
     record = types.SimpleNamespace(calls=[], findings=[], raises=None)
 
-    def run(asm, *, target, grid, block, args, kernel, shared_bytes, checks, workgroups=None):
+    def run(asm, *, target, grid, block, args, kernel, shared_bytes, checks, workgroups=None, **sampled):
         record.calls.append({"asm": asm, "target": target, "grid": grid, "block": block, "args": args})
         args[1][...] = 2 * args[0]
         args[0][...] = 77  # a stray write: kernels work on copies
