@@ -32,7 +32,7 @@ def is_ours(frame: FrameType) -> bool:
 _ENDS = 16
 """Call sites that are kept at either end of a long chain."""
 
-_LIBRARIES = ("sympy", "numpy", "mpmath", "ml_dtypes", "networkx")
+_LIBRARIES = ("sympy", "numpy", "mpmath", "ml_dtypes", "networkx", "dataclasses", "functools", "contextlib")
 """What users' expressions call into: an error raised there is shown where the user called it."""
 
 

@@ -198,8 +198,12 @@ def _is_number(x: Any) -> bool:
 
 
 def _repeated(b: Builder, x: Any, argument: Argument, mapping: ResolvedMapping | None, op: str) -> Node:
-    """A number, or an extent, for each of the elements that an access has."""
+    """A number, an extent, or a number with a dtype, `wd.cast(1, wd.u32)`, for each of the elements that an access has.
+    Other nodes are what they are."""
     dims = tuple(d for d in (argument.dims if mapping is None else mapping.dims) if d not in b.index_dims)
+    if isinstance(x, Node):
+        repeats = x.op == "constant" and dims and not any(d.is_number for d in dims)
+        return b.emit("fill", (), {"dims": dims, **x.attrs}) if repeats else x
     dtype = dt.i1 if argument.name in b.flags else argument.dtype
     if not dims or any(d.is_number for d in dims):
         return b.number(x, dtype, op, here())
@@ -257,8 +261,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
     argument = _argument(b, mem, "write", value)
     node = None if _is_number(value) else b.node_of(value, "write")
     resolved, indices = _mapped(b, _windowed(mem, mapping, "write"), argument, "write")
-    if node is None:
-        node = _repeated(b, value, argument, resolved, "write")
+    node = _repeated(b, node or value, argument, resolved, "write")
     resolved, indices = _by_those_left(b, resolved, indices, argument, "write")
     attrs = _attributes(b, argument, _shift(resolved, 1), elements_per_thread, cache, "write")
     b.accesses(WRITE, argument, resolved, indices)
@@ -277,7 +280,7 @@ def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -
     argument = _argument(b, mem, op, values[-1])
     given = [None if _is_number(v) else b.node_of(v, op) for v in values]
     resolved, indices = _mapped(b, _windowed(mem, mapping, op), argument, op)
-    nodes = [n or _repeated(b, v, argument, resolved, op) for v, n in zip(values, given)]
+    nodes = [_repeated(b, n or v, argument, resolved, op) for v, n in zip(values, given)]
     resolved, indices = _by_those_left(b, resolved, indices, argument, op)
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
     b.accesses(ATOMIC, argument, resolved, indices)

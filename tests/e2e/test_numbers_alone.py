@@ -62,6 +62,23 @@ def test_numbers_and_extents_in_a_dtype(target: str) -> None:
         assert np.array_equal(z, x.astype(np.float16) * np.float16(n / 2) + np.float16(1))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_with_a_dtype_are_stored_in_every_element(target: str) -> None:
+    """`wd.atomic_add(wd.cast(1, wd.u32), bins, mapping=…)` was refused where 1 is taken."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(x: wd.Memory[N, wd.u32], bins: wd.Memory[7, wd.u32], y: wd.Memory[N, wd.u8]):
+        place = wd.cast(wd.read(x) % 7, wd.i32)
+        wd.atomic_add(wd.cast(3, wd.u32), bins[place])
+        wd.write(wd.cast(200, wd.u8), y)
+
+    x = np.arange(130, dtype=np.uint32) ** 2
+    bins, y = np.zeros(7, np.uint32), np.zeros(130, np.uint8)
+    agree(kernel, [x, bins, y], target)
+    kernel.evaluate(x, bins, y)
+    assert (bins == 3 * np.bincount(x % 7, minlength=7)).all() and (y == 200).all()
+
+
 @pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
 def test_one_place_of_a_dimension_that_waves_share(target: str, oracle: Callable[[str], str]) -> None:
     """All waves of a tile read the place that is named; each read one as far on as its own rows are."""
