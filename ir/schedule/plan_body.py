@@ -171,6 +171,8 @@ def plan_body(
     if chosen is None:
         listed = _Choice(plain, [], stages, needed)
         chosen = _later(work, listed, scarce) if len(work.steps) > LIGHT_STEPS else _lighter(work, listed)
+        if batch:  # an assembler that orders instructions itself moves loads
+            chosen = _loads_early(work, chosen, room)
     ahead_words = _ahead_words(steps, chosen.stages)
     least = room - places * sum(s.kind == "gload" for s in steps)
     if ahead_words and ahead_words > least:
@@ -371,6 +373,18 @@ def _lighter(work: _Work, plain: _Choice) -> _Choice:
     puts, takes = work.of_kinds("swrite"), work.of_kinds("sread")
     found = lighten(schedule, work.nodes, needed, work.capacity, stages, held(work.steps), puts, takes, SLOWER)
     return _Choice(found, _in_trip(found, stages), stages, needed)
+
+
+def _loads_early(work: _Work, chosen: _Choice, room: int) -> _Choice:
+    """Loads start as long before their first use as memory takes, or as soon after that as their registers are free, in
+    the stage that they have. Nothing in a trip waits for what it loads for the next one, so list scheduling leaves
+    loads for last, and the next trip, which may begin by storing them, would wait for the last one's whole latency."""
+    schedule, _, stages, edges = chosen
+    wanted = {i: max(t, stages[i] * schedule.ii) for i, t in work.arrivals(schedule).items()}
+    early = hoist(schedule, work.nodes, edges, work.capacity, wanted)
+    if early.times == schedule.times or work.words(early) > room:
+        return chosen
+    return _Choice(early, _in_trip(early, stages), stages, edges)
 
 
 def held(steps: Sequence[Step]) -> list[Held]:

@@ -12,7 +12,7 @@ import pytest
 
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
-from wavedsl.analysis.strategy import GemmShape, choose_tiles
+from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_tiles
 from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
 from wavedsl.strategies.chosen import Choice
 from wavedsl.strategies.kernels import Form, tiled
@@ -103,6 +103,36 @@ def test_tiles_that_matrix_units_bound(monkeypatch, target, beta, tile):
     np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
     many = plan_gemm(a, b, c, transpose_b=True, strategy="wave_parallel")
     assert (many.tiles.tile_m, many.tiles.tile_n) == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "b_rows", "tile", "waves"),
+    [
+        ("gfx942", FP8["gfx942"], False, (16, 128, 128), (1, 4)),
+        pytest.param("gfx942", FP8["gfx942"], False, (16, 128, 128), (1, 2), marks=pytest.mark.slow),
+        pytest.param("gfx942", wd.bf16, False, (16, 128, 64), (1, 2), marks=pytest.mark.slow),
+        pytest.param("gfx942", wd.bf16, True, (16, 32, 128), (1, 2), marks=pytest.mark.slow),
+        pytest.param("gfx950", wd.bf16, True, (32, 128, 64), (2, 2), marks=pytest.mark.slow),
+        pytest.param("gfx950", wd.bf16, False, (16, 128, 64), (1, 4), marks=pytest.mark.slow),
+        pytest.param("gfx950", FP8["gfx950"], True, (64, 128, 128), (2, 2), marks=pytest.mark.slow),
+        pytest.param("gfx950", FP8["gfx950"], False, (16, 64, 128), (1, 4), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_short_trips_whose_loads_start_behind_their_stores(monkeypatch, oracle, target, dtype, b_rows, tile, waves):
+    """Of five trips and a part of one; a load that overtook the store of what it replaces would show."""
+    monkeypatch.setenv("WAVEDSL_DEVICE", f"emulator:{target}")
+    a, b, c = data(dtype, 5, 200, 5 * tile[2] + 24, b_rows)
+    want = exact(a, b, c, 1.5, 0.5, b_rows).astype(c.dtype)
+    choice = Choice("cache_persistent", TileChoice(*tile, 2, *waves, 128 // dtype.bits, 0))
+    (launch,) = plan_gemm(a, b, c, alpha=1.5, beta=0.5, transpose_b=b_rows, choice=choice).launches
+    products.assemble(launch.kernel.compile(*launch.arguments, target=target), oracle)
+    meant = [x.copy() if isinstance(x, np.ndarray) else x for x in launch.arguments]
+    launch.kernel.evaluate(*meant)
+    launch.kernel(*launch.arguments)
+    np.testing.assert_array_equal(c.astype(np.float64), want.astype(np.float64))
+    (evaluated,) = (x for x, y in zip(meant, launch.arguments) if y is c)
+    np.testing.assert_array_equal(evaluated, c)
 
 
 @pytest.mark.parametrize("strategy", ["shallow_k", "wave_parallel"])

@@ -31,6 +31,15 @@ _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
 one of a trip or two, on large grids."""
 _TILES = ("wave_parallel", "split_k")
 """Those in whose place it may cut the K of tiles of f32 or f64 in other parts."""
+SLOW_ROWS = GEMV_ROWS // 2
+"""Rows of a matrix-vector product on NVIDIA's chips beyond which its multiply-adds take longer than loads."""
+SLOW_ADDS, TURNED_ADDS = 3, 2
+"""Multiply-adds per byte of B from which on they do so on AMD's: of columns that are runs of memory, and of others."""
+LARGE = 1 << 25
+"""Elements of B from which on the former is so: smaller ones are over before tiles are on their way."""
+FEW_ROWS = 32
+"""Rows up to which the roofline's tiles of `skinny` must be the best that are estimated where copies run no more than a
+step ahead: their many stages leave workgroups no room."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +73,15 @@ def chosen(
     pipe = form.dtype if form.promoted else form.multiplied  # three products take longer than one of tf32
     record = analyze_gemm(m, n, k, pipe, product=chip, out=form.out, beta=form.beta)
     name, why = (record.recommended_strategy, record.why) if strategy == "auto" else (strategy, "asked for")
-    many = name != "gemv" or min(m, n) > GEMV_ROWS // 2  # of three rows on multiply-adds cost more than loads
+    many = name != "gemv" or min(m, n) > SLOW_ROWS
     suits = warpgroups.suits if name in _LOOPS else warpgroups.suits_shallow
     if strategy == "auto" and many and suits(form, sizes, chip):
         cut = warpgroups.best_cut(form, sizes, chip, launches)
         why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
         return Choice(warpgroup_strategy(name, cut), cut), why
-    if strategy == "auto" and name == "gemv" and many and runs_ahead(chip) and matrix_cuts.suits(form, chip):
+    if strategy == "auto" and name == "gemv" and matrix_cuts.suits(form, chip) and _adds_are_slower(form, sizes, chip):
         name = "skinny"
-        why += "; of three rows and more a unit's multiply-adds take longer than its loads"
+        why += "; of so many rows a unit's multiply-adds take longer than its loads"
     if name == "gemv":
         if min(m, n) > GEMV_ROWS:
             raise ConstraintError(
@@ -113,7 +122,11 @@ def _fewest_clocks(
     if small:
         side, deep, waves = shares_of_waves(form, shape.m, shape.n)
         now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
-    best = matrix_cuts.better_cut(form, (shape.m, shape.n, shape.k), now, chip, small or name == "stream_k", small)
+    sizes = shape.m, shape.n, shape.k
+    if name == "skinny" and min(sizes[:2]) <= FEW_ROWS and not runs_ahead(chip):
+        best = next(iter(matrix_cuts.best_cuts(form, sizes, chip)), None)
+    else:
+        best = matrix_cuts.better_cut(form, sizes, now, chip, small or name == "stream_k", small)
     return None if best is None else (strategy_of(name, best, shape.m, shape.n, chip), best.tiles)
 
 
@@ -132,6 +145,15 @@ def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
     if recommended not in _LOOPS:
         return "cache_persistent"
     return "skinny" if recommended in ("skinny", "gemv") else "split_k" if cut.parts > 1 else "wave_parallel"
+
+
+def _adds_are_slower(form: Form, sizes: tuple[int, int, int], chip: Product) -> bool:
+    """Whether a product of a few rows takes longer on multiply-adds than on matrix units."""
+    if runs_ahead(chip):
+        return min(sizes[:2]) > SLOW_ROWS
+    turned, m, n, k = long_columns(form, sizes)
+    adds = m * 8 / form.dtype.bits
+    return adds >= SLOW_ADDS and n * k >= LARGE if turned.b_rows else adds >= TURNED_ADDS
 
 
 def long_columns(form: Form, sizes: tuple[int, int, int]) -> tuple[Form, int, int, int]:

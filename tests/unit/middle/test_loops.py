@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -63,6 +65,44 @@ def test_copies_that_registers_do_not_hold_from_trip_to_trip():
         held += {"gload": 16, "swrite": -16}.get(kind, 0)
         most = max(most, held)
     assert most <= 40
+
+
+def skinny_body():
+    """A trip of 16 rows by 128 columns of fp8 with B as [K, N], K 128, as gfx942 has it: what eight loads bring is
+    turned and stored together, LDS is the busiest, and no modulo schedule leaves loads half a trip."""
+
+    def lds(name, kind, clocks, latency, uses, defs, **rest):
+        return Step(name, kind, (("lds", clocks), ("issue", 4)), latency, uses, defs, skip, **rest)
+
+    def load(what, i, words):
+        return Step("load", "gload", (("vmem", 16 * words), ("issue", 4)), 500, (), ((what, i),), skip, words=words)
+
+    turned = tuple(("b", i) for i in range(8))
+    steps = [load("a", 0, 4), lds("store a", "swrite", 32, 32, (("a", 0),), (), buffer="a")]
+    steps += [lds("read a", "sread", 32, 80, (), (("read a", i),), buffer="a", words=4) for i in range(2)]
+    steps += [load("b", i, 2) for i in range(8)]
+    steps.append(
+        Step("store b", "swrite", (("lds", 128), ("issue", 32), ("valu", 256)), 32, turned, (), skip, buffer="b")
+    )
+    steps += [lds("read b", "sread", 16, 72, (), (("read b", i),), buffer="b", words=2) for i in range(8)]
+    for k, j in itertools.product(range(4), range(2)):
+        uses = (("read b", 4 * j + k), ("read a", k // 2), ("sum", j, k - 1))
+        busy, latency = (("mfma", 16), ("issue", 4)), 32 if k == 3 else 16
+        steps.append(Step("product", "mma", busy, latency, uses, (("sum", j, k),), skip))
+    return steps, {("sum", j, -1): ("sum", j, 3) for j in range(2)}
+
+
+def test_loads_of_a_listed_trip_start_as_soon_as_their_registers_are_free():
+    """The last ones started at the end of a trip, and the next trip began by storing what they bring."""
+    steps, carried = skinny_body()
+    body = plan_body(steps, {"a": 2, "b": 2}, carried, clock=4, ahead=1, batch=32, room=480)
+    assert body.kind == "list"
+    start = [t * body.clock + g * body.ii for t, g in zip(body.times, body.stages)]
+    (store,) = (i for i, s in enumerate(steps) if s.name == "store b")
+    loads = [i for i, s in enumerate(steps) if set(s.defs) <= set(steps[store].uses) and s.defs]
+    before = start[store] - body.ii
+    assert len(loads) == 8
+    assert all(before <= start[i] <= before + 8 * 32 + 64 + 32 for i in loads)  # behind it, that of A among them
 
 
 def test_a_wish_that_leaves_no_order_is_dropped():
