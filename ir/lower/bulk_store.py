@@ -334,9 +334,7 @@ def _start(low: Lowering, p: _Panel, place: Value) -> None:
 
 
 def finish(low: Lowering) -> None:
-    """Before the kernel ends: the copies have read shared memory and written the array."""
-    b = low.b
+    """Before the kernel ends: the copies have read shared memory and written the array. All lanes wait, of which one
+    has copies: which one it is would have to be known until then."""
     if low.writes.outlets_used:
-        with b.if_(b.elect()) as one:
-            b.bulk_wait(0, reading=False)
-            one.yield_()
+        low.b.bulk_wait(0, reading=False)
