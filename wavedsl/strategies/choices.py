@@ -96,10 +96,10 @@ def gemm_choices(
     kinds = (warpgroups.Cut, None, None, GemvCut, TileChoice)
     kin = next(i for i, kind in enumerate(kinds) if kind is not None and isinstance(first.cut, kind))
     sources.insert(0, sources.pop(kin))
-    found: dict[Choice, None] = {first: None}
-    for row in zip_longest(*sources):
-        found |= {choice: None for choice in row if choice is not None}
-    return list(found)[:most]
+    found = {str(first): first}
+    for choice in (choice for row in zip_longest(*sources) for choice in row if choice is not None):
+        found.setdefault(str(choice), choice)  # of tiles that only waves share out otherwise the better estimated one
+    return list(found.values())[:most]
 
 
 def _warpgroups(
