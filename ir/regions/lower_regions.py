@@ -407,8 +407,8 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
     else:
         # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
-        shared = {x: n.attrs.get(x) for x in ("one_of", "busiest")}
-        with b.if_(flag, stay=low.computes_late(region), **shared) as branch:
+        stay, one_of, busiest = low.computes_late(region), n.attrs.get("one_of"), n.attrs.get("busiest")
+        with b.if_(flag, stay=stay, one_of=one_of, busiest=busiest) as branch:
             branch.yield_(emit_region(low, n, region, env, carried, False))
         if carried:
             with branch.orelse():
