@@ -237,13 +237,21 @@ def test_the_cycle_model_finds_more_units_that_turn_bytes_better():
     assert predicted(chip, given, b_rows=False) < 0.9 * predicted(chip, given, three, False)
 
 
-def test_few_columns_of_b_across_are_no_whole_lines():
+@pytest.mark.parametrize("size", [(16, 28672, 8192), (16, 8192, 28672), (16, 14336, 4096)], ids=str)
+def test_few_columns_of_b_across_are_no_whole_lines(size):
     """B as [K, N] in 8 bits: 64 columns are half of a line, and waves of 16, whose operand is turned byte by byte."""
-    chip, size = CHIPS["MI355X"], (16, 8192, 8192)
-    given = arrays(size, wd.f8e4m3, False)
+    chip, given = CHIPS["MI355X"], arrays(size, wd.f8e4m3, False)
     narrow = TileChoice(16, 64, 256, 2, 1, 4, 16, 0, 2)
     assert plan_gemm(*given, product=chip).tiles.tile_n >= 128
-    assert predicted(chip, given, b_rows=False) < 0.7 * predicted(chip, given, Choice("split_k", narrow), False)
+    assert predicted(chip, given, b_rows=False) < 0.65 * predicted(chip, given, Choice("split_k", narrow), False)
+
+
+def test_whole_lines_of_b_across_take_as_long_as_their_bytes():
+    """Where K is cut in parts the narrow tiles came nearer when their loads began to start early, from 19.0 us to 16.6
+    for 10.8: the choice is held to what it took before."""
+    chip, given = CHIPS["MI355X"], arrays((16, 8192, 8192), wd.f8e4m3, False)
+    assert plan_gemm(*given, product=chip).tiles.tile_n >= 128
+    assert predicted(chip, given, b_rows=False) < 10.9e-6
 
 
 def test_units_have_as_many_workgroups_as_each_other():

@@ -52,8 +52,10 @@ def retiled(kernel: Kernel, choose: random.Random) -> Kernel:
         if not isinstance(c, wd.WaveConstraint):
             constraints.append(c)
     options = {"stages": (1, 2, 3), "swizzle": (True, False), "direct_to_shared": (True, False), "split_k": (2,)}
-    fixed = {choose.choice(sorted(options)): 0} if choose.random() < 0.5 else {}
-    fixed = {name: choose.choice(options[name]) for name in fixed}
+    fixed = {}
+    if choose.random() < 0.5:
+        name = choose.choice(sorted(options))
+        fixed[name] = choose.choice(options[name])
     return Kernel(
         kernel.function, constraints, kernel.subs, kernel.dynamic,
         replace(kernel.schedule or wd.Schedule(), **fixed) if fixed else kernel.schedule,

@@ -38,8 +38,8 @@ SLOW_ADDS, TURNED_ADDS = 3, 2
 LARGE = 1 << 25
 """Elements of B from which on the former is so: smaller ones are over before tiles are on their way."""
 FEW_ROWS = 32
-"""Rows up to which the roofline's tiles of `skinny` must be the best that are estimated where copies run no more than a
-step ahead: their many stages leave workgroups no room."""
+"""Rows up to which the best estimated tiles take the place of the roofline's `skinny` ones, however near, where copies
+run no more than a step ahead; of more rows MI300X would gain as well, but MI355X lose (docs/design/006-tuning.md)."""
 
 
 @dataclass(frozen=True)
