@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.errors import ToolchainError
 
 Array = Any
 
@@ -119,8 +118,6 @@ def _to_tf32(x: Array, truncate: bool = False) -> Array:
 
 
 def _saturating(x: Array, to: DType) -> Array:
-    if to.numpy is None:
-        raise ToolchainError(f"ml_dtypes {ml_dtypes.__version__} has no {to}", hint="pip install -U ml_dtypes")
     largest = float(ml_dtypes.finfo(to.numpy).max)
     wide = _odd(x)
     clipped = np.clip(wide, np.float32(-largest), np.float32(largest))  # keeps NaN

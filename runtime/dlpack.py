@@ -32,13 +32,7 @@ VERSION = (1, 0)
 """The newest DLPack whose header is known here."""
 
 
-def _ml(name: str) -> np.dtype | None:
-    """A dtype that only newer releases of ml_dtypes have."""
-    found = getattr(ml_dtypes, name, None)
-    return None if found is None else np.dtype(found)
-
-
-_DTYPES: dict[tuple[int, int], np.dtype | None] = {
+_DTYPES: dict[tuple[int, int], np.dtype] = {
     **{(0, bits): np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
     **{(1, bits): np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
     **{(2, bits): np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)},
@@ -48,7 +42,7 @@ _DTYPES: dict[tuple[int, int], np.dtype | None] = {
     (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
     (12, 8): np.dtype(ml_dtypes.float8_e5m2),
     (13, 8): np.dtype(ml_dtypes.float8_e5m2fnuz),
-    (14, 8): _ml("float8_e8m0fnu"),
+    (14, 8): np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 """(DLDataTypeCode, bits) of the DLPack header → storage."""
 

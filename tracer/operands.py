@@ -113,8 +113,6 @@ def python_number(x: Any, dtype: DType, op: str, loc: Loc | None) -> bool | int 
 @functools.cache
 def _overflow(dtype: DType) -> float:
     """The least number that rounds beyond the largest of a float dtype: half a step above it."""
-    if dtype.numpy is None:  # a release of ml_dtypes without it
-        return math.inf
     top = float(ml_dtypes.finfo(dtype.numpy).max)
     return top + 2.0 ** (math.frexp(top)[1] - 2 - dtype.mantissa)
 

@@ -860,8 +860,6 @@ for _bits, _n in ((16, 2), (8, 4), (4, 8)):
 
 # ------------------------------------------------------------------------------------------- gfx950 scaled conversions
 
-_FP4 = getattr(ml_dtypes, "float4_e2m1fn", None)
-
 
 def scale_of(x: A) -> A:
     """The power of two of the scale operand: only its f32 exponent field counts."""
@@ -869,9 +867,9 @@ def scale_of(x: A) -> A:
     return np.ldexp(1.0, (e - 127).astype(np.int32))
 
 
-_SMALL: dict[str, Any] = {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2}
-if _FP4 is not None:
-    _SMALL["fp4"] = _FP4
+_SMALL: dict[str, Any] = {
+    "fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2, "fp4": ml_dtypes.float4_e2m1fn,
+}  # fmt: skip
 _LARGE: dict[str, Any] = {"f32": F32, "f16": F16, "bf16": ml_dtypes.bfloat16}
 
 

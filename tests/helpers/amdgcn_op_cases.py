@@ -240,7 +240,7 @@ for _name, _np in (
 ):
     _scalar_case(_name, 2, lambda b, x, y, n=_name: b.emit(n, (x, y)), _np)
 for _name, _np in (
-    ("popcount", lambda x: np.bitwise_count(_u(x))),
+    ("popcount", lambda x: np.array([int(v).bit_count() for v in _u(x)])),
     ("clz", lambda x: np.array([32 - int(v).bit_length() for v in _u(x)])),
     ("ctz", lambda x: np.array([((int(v) & -int(v)).bit_length() - 1) % 33 for v in _u(x)])),
     ("brev", lambda x: np.array([int(f"{int(v):032b}"[::-1], 2) for v in _u(x)], U32)),

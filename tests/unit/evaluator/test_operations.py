@@ -20,7 +20,7 @@ RNG = np.random.default_rng(7)
 
 def apply(function, *arrays: np.ndarray, out: wd.DType, result: tuple, subs: dict | None = None) -> np.ndarray:
     """`function` of values read from 2-D arrays [M, N], as an array over the dimensions `result`."""
-    names = {np.dtype(d.numpy).name: d for d in dt.ALL.values() if d.numpy is not None and d is not dt.tf32}
+    names = {np.dtype(d.numpy).name: d for d in dt.ALL.values() if d is not dt.tf32}
     notes = {f"a{i}": wd.Memory[M, N, names[x.dtype.name]] for i, x in enumerate(arrays)}
 
     def body(*memories: object) -> None:

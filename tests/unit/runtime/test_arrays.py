@@ -59,6 +59,10 @@ def test_dlpack_describes_the_same_memory(dtype, versioned):
 def test_dlpack_read_only():
     array = np.zeros(4, np.float32)
     array.flags.writeable = False
+    try:
+        array.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        pytest.skip("NumPy before 2.1 exports no array that is read-only")
     ref = arrays.describe(OnlyDlpack(array))
     assert ref.readonly and not ref.numpy().flags.writeable
 
