@@ -37,7 +37,7 @@ TARGET = "sm_90a"
 REPEATS = 7
 SWEEP = 256 << 20
 """Bytes that are cleared so that nothing else is left in L2, which holds 50 MB."""
-TINY_STEPS, TINY_SOURCE, TINY_GRID = 6, 512 << 10, 4
+TINY_STEPS, TINY_SOURCE, TINY_GRID = 6, 512 << 10, 8
 """Of a run on the emulator."""
 
 

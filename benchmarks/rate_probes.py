@@ -361,6 +361,111 @@ def bytes_per_clock(clocks: list[int], steps: int) -> float:
     return len(clocks) * steps * SLOT / max(clocks)
 
 
+def neighbour(store: bool, ranks: int, size: int) -> str:
+    """CTAs of a cluster of `ranks`, each of which reads, or writes, all of the next one's shared memory again and
+    again: 16 bytes by each thread, `WORDS` times a step, none of which waits for another."""
+    if store:
+        words = "{%r2, %r2, %r2, %r2}"
+        loop = "".join(f" st.shared::cluster.v4.u32 [%r12+{ACROSS * i}], {words};\n" for i in range(WORDS))
+    else:  # volatile, or ptxas loads once what no one has changed; all used, or it loads fewer bytes
+        loop = "".join(
+            f" ld.volatile.shared::cluster.v4.u32 {{%r16, %r17, %r18, %r19}}, [%r12+{ACROSS * i}];\n"
+            + "".join(f" xor.b32 %r15, %r15, %r{16 + j};\n" for j in range(4))
+            for i in range(WORDS)
+        )
+    clear = "".join(f" st.shared.v4.u32 [%r5+{ACROSS * i}], {{%r2, %r10, %r11, %r3}};\n" for i in range(WORDS))
+    meet = " barrier.cluster.arrive.release.aligned;\n barrier.cluster.wait.acquire.aligned;"
+    return HEAD + entry(
+        f"""
+ mov.u32 %r4, memory;
+ shl.b32 %r5, %r2, 4;
+ add.u32 %r5, %r5, %r4;
+ mul.lo.u32 %r10, %r2, 3;
+ mul.lo.u32 %r11, %r2, 5;
+{clear}
+ mov.u32 %r13, %cluster_ctarank;
+ mov.u32 %r14, %cluster_nctarank;
+ add.u32 %r13, %r13, 1;
+ rem.u32 %r13, %r13, %r14;
+ mapa.shared::cluster.u32 %r12, %r5, %r13;
+ mov.u32 %r15, 0;
+{meet}
+{timed(loop)}
+{meet}
+ setp.eq.u32 %p3, %r15, 0xffffffff;
+ @%p3 st.global.u32 [%rd1], %r15;""",
+        shared=True,
+        attributes=f".explicitcluster\n.reqnctapercluster {ranks},1,1",
+    )
+
+
+def leaving(how: str, size: int) -> str:
+    """CTAs whose neighbouring slots of shared memory leave to `size` bytes of memory, as many on their way as a ring
+    has: stored, or added to what is there."""
+    loop = timed(f"""
+ add.s64 %rd8, %rd1, %rd6;
+ {how} [%rd8], [%r4], {SLOT};
+ cp.async.bulk.commit_group;
+ cp.async.bulk.wait_group {SLOTS - 1};
+ add.s64 %rd6, %rd6, %rd7;
+ setp.ge.u64 %p6, %rd6, {size};
+ @%p6 sub.s64 %rd6, %rd6, {size};""")
+    return HEAD + entry(
+        f"""
+ mov.u32 %r4, memory;
+ mov.u32 %r5, %r2;
+CLEAR:
+ shl.b32 %r6, %r5, 2;
+ add.u32 %r6, %r6, %r4;
+ st.shared.u32 [%r6], 0;
+ add.u32 %r5, %r5, 32;
+ setp.lt.u32 %p1, %r5, {SLOT // 4};
+ @%p1 bra CLEAR;
+ fence.proxy.async.shared::cta;
+ bar.sync 0;
+ setp.ne.u32 %p1, %r2, 0;
+ @%p1 bra LEAVE;
+ mov.u32 %r11, %nctaid.x;
+ mul.wide.u32 %rd6, %r3, {SLOT};
+ mul.wide.u32 %rd7, %r11, {SLOT};
+{loop}
+ cp.async.bulk.wait_group 0;""",
+        shared=True,
+    )
+
+
+def added(size: int) -> str:
+    """CTAs whose lanes each add a number of f32 to `size` bytes of memory, neighbours side by side, `WORDS` a step."""
+    loop = "".join(f" red.relaxed.gpu.global.add.f32 [%rd8+{1024 * i}], 0f00000000;\n" for i in range(WORDS))
+    step = f"""
+ add.s64 %rd8, %rd1, %rd6;
+{loop} add.s64 %rd6, %rd6, %rd7;
+ setp.ge.u64 %p6, %rd6, {size};
+ @%p6 sub.s64 %rd6, %rd6, {size};"""
+    return HEAD + entry(
+        f"""
+ mul.wide.u32 %rd6, %r3, {1024 * WORDS};
+ mov.u32 %r11, %nctaid.x;
+ mul.wide.u32 %rd7, %r11, {1024 * WORDS};
+ mul.wide.u32 %rd3, %r2, 4;
+ add.s64 %rd1, %rd1, %rd3;
+{timed(step)}"""
+    )
+
+
+WORDS = 8
+"""Accesses of a thread and step."""
+ACROSS = 16 * 256
+"""Bytes that the threads of a CTA have of a neighbour at once."""
+STORE = "cp.async.bulk.global.shared::cta.bulk_group"
+ADD = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"
+
+
+def per_sm(size: int) -> Callable[[list[int], int], float]:
+    """Bytes per clock of a CTA that moves `size` in a step; the mean of all."""
+    return lambda clocks, steps: steps * size * len(clocks) / sum(clocks)
+
+
 RING = 1024 + SLOTS * SLOT
 TILE = 256 * 128
 """Bytes of shared memory: a ring behind its barriers, and 256 rows of 128 bytes."""
@@ -419,6 +524,29 @@ PROBES = (
             per_step(2 * CHAINS), block=256,
         )
         for deep in (4, 8, 16)
+    ),
+    *(
+        Probe(
+            f"shared memory of a neighbour, {what}, {many} x {ranks} SMs", partial(neighbour, store, ranks),
+            "bytes/clock", None, per_sm(ACROSS * WORDS), grid=many * ranks, block=256, shared=ACROSS * WORDS,
+        )
+        for what, store in (("read", False), ("written", True)) for ranks, many in ((2, 1), (2, 66), (4, 32), (8, 16))
+    ),
+    *(
+        Probe(
+            f"{what} by {grid} SM{'s' * (grid > 1)} {where}", partial(leaving, how), "bytes/clock", None,
+            bytes_per_clock, grid=grid, shared=SLOT, source=source, steps=2048, cold=source > 16 * MB,
+        )
+        for what, how in (("stored", STORE), ("added", ADD)) for grid in (1, 132)
+        for where, source in (("to L2", 16 * MB), ("to memory", 1024 * MB))
+    ),
+    *(
+        Probe(
+            f"f32 added by lanes of {grid} SM{'s' * (grid > 1)} to L2", added, "bytes/clock", None,
+            lambda clocks, steps: len(clocks) * per_sm(1024 * WORDS)(clocks, steps), grid=grid, block=256,
+            source=16 * MB,
+        )
+        for grid in (1, 132)
     ),
     _stream("L2 to 1 SM", models="unit_rate", source=16 * MB),
     *(_stream(f"L2 to {n} SMs", models=None, grid=n, source=16 * MB) for n in (16, 66)),

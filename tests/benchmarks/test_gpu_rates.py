@@ -9,7 +9,7 @@ import benchmark_files
 import numpy as np
 import oracles
 import pytest
-from wavedsl.runtime.toolchain import assemble_ptx
+from wavedsl.runtime.toolchain import assemble_ptx, disassemble_cubin
 
 
 @pytest.fixture
@@ -30,6 +30,15 @@ def test_texts_assemble_without_remarks(rates: Any) -> None:
         found = assemble_ptx(text, rates.TARGET)
         assert not found.warnings
         assert not any(entry.spill_stores for entry in found.entries)
+
+
+@pytest.mark.slow
+def test_ptxas_leaves_all_that_a_neighbour_is_asked_for(rates: Any) -> None:
+    oracles.require("ptxas"), oracles.require("nvdisasm")
+    for what, access in (("read", "LD.E.128"), ("written", "ST.E.128")):
+        probe = next(x for x in rates.PROBES if x.name == f"shared memory of a neighbour, {what}, 1 x 2 SMs")
+        code = disassemble_cubin(assemble_ptx(probe.text, rates.TARGET).cubin)
+        assert code.count(access) >= 8 and code.count(access) % 8 == 0  # of a step
 
 
 class Driver:
