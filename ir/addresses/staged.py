@@ -57,6 +57,8 @@ class Staged:
     not counted."""
     copied_by: Node | None = None
     """The read whose copy brings the elements of this one, which are the same; None: its own."""
+    rows: int = 0
+    """Rows across `fast` that copies bring of a tile that has more (`short_tiles`); 0: all."""
     across: int = 0
     """Vectors that neighbouring lanes copy side by side before they go on to the next row; 0: a whole row of them."""
 

@@ -29,6 +29,7 @@ from wavedsl.ir.layouts.matrix_tile import ALIGN, BOX
 from wavedsl.ir.lower.exchange import PARTS_OVER_TILES
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.prefetch import distance
+from wavedsl.ir.lower.short_tiles import brought, share, zero_rest
 from wavedsl.ir.lower.tile_ends import PAIR, Origin, may_straddle
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context, Env
@@ -56,7 +57,7 @@ class Ring:
     own: int = -1
     """Byte of the barrier on which the filling thread waits for tiles that it mends; -1 where it never does."""
     bytes: int = 0
-    """Bytes of all members' tiles: what a fill brings, whatever of it lies outside the arrays."""
+    """Bytes that a fill brings of all members' tiles, whatever of it lies outside the arrays."""
     slot: Any = 0
     parity: Any = 0
     waited: bool = False
@@ -136,7 +137,7 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.room.top = -(-low.room.top // ALIGN) * ALIGN
             staged.offset = low.room.top
             low.room.top += staged.place.bytes * ring.slots
-            ring.bytes += staged.place.bytes
+            ring.bytes += brought(staged, ring.cluster.along(ring.axes(n)))
             name = staged.name if staged.name not in low.room.depths else f"{staged.name}.{n.id}"
             low.room.buffers[n.id] = name
             low.room.depths[name] = ring.slots
@@ -176,10 +177,11 @@ def handed(low: Lowering, ring: Ring) -> bool:
     return low.matrix.strategy.specialize or low.partition.waves > 1 or ring.partners > 1
 
 
-def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
-    """One thread makes all barriers; nobody goes on before they are known. It also asks for the tensor maps, which the
-    first copy by each would have to wait for."""
+def initialise(low: Lowering, rings: Sequence[Ring], zeroing: int = 0) -> None:
+    """One thread makes all barriers, so many waves the zeros that no copy brings; nobody goes on before they are known.
+    The thread also asks for the tensor maps, which the first copy by each would have to wait for."""
     b = low.b
+    zeroed = zeroing > 0 and zero_rest(low, rings, zeroing)
     with one_thread(low):
         for i, param in enumerate(low.kernel.params):
             if param.map is not None:
@@ -193,7 +195,7 @@ def initialise(low: Lowering, rings: Sequence[Ring]) -> None:
                 b.signal_init(ring.own, 1)
         b.signal_publish()
     if low.kernel.cluster > 1:
-        b.cluster_barrier(initial=True)
+        b.cluster_barrier(initial=not zeroed)
     else:
         b.barrier()
 
@@ -216,7 +218,7 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
     assert tile is not None
     if not tile.other:
         return [({tile.fast: p * tile.width}, p * tile.panel) for p in range(tile.panels)], 1
-    rows = staged.extents[tile.other] // parts
+    rows = share(staged, parts)
     if tile.block:
         half = tile.block // 2
         starts = [(r, pair) for r in range(0, rows, tile.block) for pair in range(0, min(2, 2 * rows // tile.block))]
@@ -226,7 +228,7 @@ def boxes(staged: Staged, parts: int = 1) -> tuple[list[tuple[dict[str, int], in
             for r, pair in starts
         ]
         return found, half
-    height = next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
+    height = rows if staged.rows else next(h for h in range(min(BOX, rows), 0, -1) if rows % h == 0 and h % 8 == 0)
     found = []
     for p in range(tile.panels):
         for r in range(0, rows, height):
@@ -326,10 +328,10 @@ def _share(low: Lowering, ring: Ring, n: Node) -> tuple[dict[str, Any], Any]:
         return {}, 0
     tile = staged.tile
     assert tile is not None
-    share, own = staged.extents[tile.other] // parts, ring.cluster.share(b, axes)
+    count, own = share(staged, parts), ring.cluster.share(b, axes)
     # Of a tile of pairs each of two brings those of one half.
-    rows = {PAIR: scaled(b, own, 2)} if tile.block > share else {tile.other: scaled(b, own, share)}
-    return rows, scaled(b, own, share * tile.span)
+    rows = {PAIR: scaled(b, own, 2)} if tile.block > count else {tile.other: scaled(b, own, count)}
+    return rows, scaled(b, own, count * tile.span)
 
 
 def _slot(low: Lowering, ring: Ring, staged: Staged) -> Any:

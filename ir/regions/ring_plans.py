@@ -24,6 +24,7 @@ from wavedsl.ir.lower.bulk_store import reserve as reserve_outlets
 from wavedsl.ir.lower.lower_async import registers_wanted_behind
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import BARRIER_BYTES, Ring, map_of, reserve
+from wavedsl.ir.lower.short_tiles import array_rows
 from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.staging.plan_reads import invariant_reads
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
@@ -90,7 +91,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
         used = _set_depth(low, rings, stages)
     for ring in rings:
         for n in ring.members:
-            low.reads.staged[n.id] = _planned(low, n, ring.slots)
+            planned = low.reads.staged[n.id] = _planned(low, n, ring.slots)
+            planned.rows = array_rows(low, n, planned, ring.cluster.along(ring.axes(n)))
     strategy.stages = max((r.slots for r in rings), default=1)
     fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"

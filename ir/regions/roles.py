@@ -21,6 +21,7 @@ from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.bulk_store import finish
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring, initialise
+from wavedsl.ir.lower.short_tiles import zero_rest
 from wavedsl.ir.lower.workgroup_tiles import Turns
 from wavedsl.ir.regions.copying import loops_inside, produce, ring_states, set_states
 from wavedsl.ir.regions.first_tiles import ask_for_first_fills
@@ -33,7 +34,8 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     """Emit the kernel: barriers, then the roles. `compute` emits what is not copying."""
     b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.reads.rings
-    initialise(low, rings)
+    apart = strategy.specialize and strategy.teams == 1
+    initialise(low, rings, 0 if apart else waves + strategy.specialize)
     ask_for_first_fills(low, waves if strategy.specialize else 0)
     begin(low)
     if not strategy.specialize:
@@ -66,6 +68,8 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
             b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
         else:
             b.role_barrier = {"id": FIRST_WAVE_BARRIER, "threads": low.target.wave_size, "per_wave": True}
+        if apart and zero_rest(low, rings, waves):  # while the first copies are on their way
+            b.barrier()
         each_tile(low, rings, compute, strategy.teams)
         finish(low)
         b.role_barrier = {}

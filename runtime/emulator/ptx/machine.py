@@ -433,6 +433,7 @@ class Machine:
 
 
 def conflicts(offsets: Array, width: int, warps: Array, position: Array) -> int:
+    offsets = offsets - (int(offsets.min()) & ~127)  # of a neighbour's shared memory they may lie below zero
     per_phase = 32 if width <= 4 else 128 // width
     phase = warps * (32 // per_phase) + position // per_phase
     words = max(1, width // 4)
