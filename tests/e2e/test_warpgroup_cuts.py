@@ -16,7 +16,7 @@ from wavedsl.analysis.strategy import DOUBLES, GemmShape, choose_tiles
 from wavedsl.strategies import gemm_choices, kernels, plan_gemm
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import depth_of, waves_of
-from wavedsl.strategies.warpgroups import MOST_APART, _tiles, best_cut, cuts, suits
+from wavedsl.strategies.warpgroups import MOST_APART, Rates, _tiles, best_cut, cuts, estimated, suits
 
 BF16 = Form(wd.bf16, wd.bf16, True)
 H200 = product_named("H200")
@@ -71,6 +71,16 @@ def test_of_equal_cuts_more_units_work():
     """What memory decides takes as long in tiles of 256, 240 and 224 columns, by the estimate: not by an H200."""
     cut = best_cut(BF16, (128, 14336, 4096), H200)
     assert cut.tile[:2] == (64, 224) and workgroups(cut, 128, 14336) == 128
+
+
+@pytest.mark.parametrize("tokens", [72, 96])
+def test_one_tile_holds_a_batch_of_no_whole_tiles(tokens):
+    """Rows outside of A take time, but boxes of a tile that holds all of its rows end with them."""
+    sizes = tokens, 14336, 4096
+    cut = best_cut(BF16, sizes, H200)
+    assert tokens <= cut.tile[0] <= tokens + 16
+    alone, apart = (estimated(BF16, sizes, tile, 1, Rates.of(H200)) for tile in ((cut.tile[0], 128), (64, 128)))
+    assert apart > 1.05 * alone
 
 
 def test_launches_may_begin_before_the_one_in_front_has_ended(monkeypatch):

@@ -70,6 +70,10 @@ MOST_JOINED = 160 << 10
 """Bytes of a tile's sums that a cluster adds: they lie where the ring was."""
 MOST_APART = 32
 """Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
+OUTSIDE = 0.75
+"""Of memory's time for a row, what one outside of an array takes. On an H200 16 rows in tiles of 64 x 64, where 0.75
+rows are outside for each that memory brings, took 1.3 to 1.6 times as long as 64 rows, 128 in tiles of 256 x 128 more
+than this says (results/h200.json; `ir/lower/short_tiles.py`)."""
 PARTS_GAIN = 0.9
 """Share of the clocks of K in one part that several must be estimated to take at most, unless memory takes half of them
 or more. (On an H200 two parts of 512 x 4096 x 14336, estimated at 0.94, took 1.1 times as long.)"""
@@ -317,6 +321,7 @@ def estimated(
     if form.promoted:
         matrix = port = _clocks_of_two(form, tile, step)
     results = tile[0] * tile[1] * (form.sums if apart else form.out).bits / 8 / (parts if joined else 1)
+    read += OUTSIDE * _outside(sizes, tile, counts) * k * size / rates.memory
     memory = read / items * used
     own, link = max(trips * max(matrix, port), memory), (trips * asked + results) / unit
     if parts == 1 and tile[0] == ROWS <= tile[1] and items > rates.units:  # two warpgroups take tiles in turn
@@ -334,6 +339,13 @@ def estimated(
         return max(one + exchange, read + written) + latency
     exchange = sums + 2 * latency + rates.added(parts, sums) if parts > 1 else 0.0
     return max(rounds * (one + exchange), read + written) + latency
+
+
+def _outside(sizes: Sequence[int], tile: Sequence[int], counts: Sequence[int]) -> int:
+    """Rows outside of the operands that workgroups ask for, where several tiles take a side and the last sticks out.
+    (Boxes of a side that one tile holds end with it.)"""
+    sides = (side for side in (0, 1) if counts[side] > 1)
+    return sum(counts[1 - side] * (counts[side] * tile[side] - sizes[side]) for side in sides)
 
 
 def _clocks_of_two(form: Form, tile: tuple[int, int], step: int) -> float:
