@@ -5,6 +5,7 @@ Where several elements of an atomic meet in one place they take turns, in row-ma
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -99,6 +100,10 @@ def _carried_out(run: Run, node: Node, active: Named, dims: tuple[Any, ...]) -> 
     return found
 
 
+_EXTREMES = {sympy.Max: sympy.Function("larger"), sympy.Min: sympy.Function("smaller")}
+_EXTREME_CALLS = {"larger": np.maximum, "smaller": np.minimum}
+
+
 def _expression(run: Run, expr: Any, dims: tuple[Any, ...]) -> Named:
     """An index expression over the element's own indices; other symbols are their numbers."""
     own = [d for d in (*run.graph.index_dims, *dims) if expr.has(d)]
@@ -116,7 +121,9 @@ def _expression(run: Run, expr: Any, dims: tuple[Any, ...]) -> Named:
         )
     if expr == names_of[0]:
         return Named((own[0],), ranges[0])
-    result = np.asarray(sympy.lambdify(names_of, expr, modules="numpy")(*ranges))
+    for of, means in _EXTREMES.items():  # releases of sympy before 1.14 print them for arrays of one shape
+        expr = expr.replace(of, lambda *args, means=means: functools.reduce(means, args))
+    result = np.asarray(sympy.lambdify(names_of, expr, modules=[_EXTREME_CALLS, "numpy"])(*ranges))
     whole = np.rint(result).astype(np.int64)
     if not np.array_equal(whole, result):
         raise ConstraintError(f"{run.graph.name}: the index {expr} is not whole", hint="use sympy.floor")
