@@ -34,8 +34,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     """Emit the kernel: barriers, then the roles. `compute` emits what is not copying."""
     b, waves = low.b, low.partition.waves * strategy.teams
     rings = low.reads.rings
-    apart = strategy.specialize and strategy.teams == 1
-    initialise(low, rings, 0 if apart else waves + strategy.specialize)
+    initialise(low, rings, 0 if strategy.specialize else waves)
     ask_for_first_fills(low, waves if strategy.specialize else 0)
     begin(low)
     if not strategy.specialize:
@@ -64,12 +63,11 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     with role.orelse():
         if strategy.registers[1]:
             b.registers(strategy.registers[1], more=True)
-        if strategy.teams == 1:
-            b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
-        else:
-            b.role_barrier = {"id": FIRST_WAVE_BARRIER, "threads": low.target.wave_size, "per_wave": True}
-        if apart and zero_rest(low, rings, waves):  # while the first copies are on their way
+        b.role_barrier = {"id": 1, "threads": waves * low.target.wave_size}
+        if zero_rest(low, rings, waves):  # while the first copies are on their way
             b.barrier()
+        if strategy.teams > 1:
+            b.role_barrier = {"id": FIRST_WAVE_BARRIER, "threads": low.target.wave_size, "per_wave": True}
         each_tile(low, rings, compute, strategy.teams)
         finish(low)
         b.role_barrier = {}
