@@ -89,7 +89,7 @@ def chosen(
                 f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny"
             )
         turned = long_columns(form, sizes)
-        estimated = gemv_clocks.suits(form, chip)
+        estimated = gemv_clocks.suits(form, min(m, n), chip)
         return Choice(name, gemv_clocks.best_gemv(*turned, chip).cut if estimated else gemv_cut(*turned, chip)), why
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     tiles = choose_tiles(name, shape, chip)
@@ -153,10 +153,14 @@ def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
 def _adds_are_slower(form: Form, sizes: tuple[int, int, int], chip: Product) -> bool:
     """Whether a product of a few rows takes longer on multiply-adds than on matrix units: by estimates of both where
     there are such."""
-    if gemv_clocks.suits(form, chip):
+    rows = min(sizes[:2])
+    if gemv_clocks.suits(form, rows, chip):
+        most = NEAR * gemv_clocks.best_gemv(*long_columns(form, sizes), chip).clocks
+        if matrix_cuts.memory_clocks(form, sizes, chip) >= most:
+            return False  # no tiles take less
         best = next(iter(matrix_cuts.best_cuts(form, sizes, chip)), None)
-        return best is not None and best.clocks < NEAR * gemv_clocks.best_gemv(*long_columns(form, sizes), chip).clocks
-    return matrix_cuts.suits(form, chip) and min(sizes[:2]) > SLOW_ROWS
+        return best is not None and best.clocks < most
+    return matrix_cuts.suits(form, chip) and runs_ahead(chip) and rows > SLOW_ROWS
 
 
 def long_columns(form: Form, sizes: tuple[int, int, int]) -> tuple[Form, int, int, int]:

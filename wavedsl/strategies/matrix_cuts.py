@@ -252,6 +252,12 @@ def clocks_of_blocks(
     return _launch(form, x, unit, count, rows, k, memory_of(form, rows, int(used.sum()) * n, k, unit))[:, 0]
 
 
+def memory_clocks(form: Form, sizes: Sequence[int], chip: Product) -> float:
+    """Clocks that memory takes for operands and results of a product, each once."""
+    m, n, k = sizes
+    return memory_of(form, m + n, m * n, k, Unit.of(chip, form))
+
+
 def memory_of(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
     """Clocks that memory takes for so many rows of both operands, and results."""
     return (rows * k * form.dtype.bits + results * form.out.bits) / 8 / unit.rates.memory / unit.reached
@@ -351,6 +357,7 @@ __all__ = [
     "clocks",
     "clocks_of_blocks",
     "longer",
+    "memory_clocks",
     "memory_of",
     "suits",
     "tilings",
