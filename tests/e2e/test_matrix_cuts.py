@@ -14,9 +14,9 @@ import wavedsl as wd
 from wavedsl.analysis.launches import analyze_launches, launch_of
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_tiles
-from wavedsl.strategies import gemm_choices, grouped, matrix_cuts, plan_gemm, plan_grouped
+from wavedsl.strategies import gemm_choices, gemv_clocks, grouped, matrix_cuts, plan_gemm, plan_grouped
 from wavedsl.strategies.chosen import Choice, strategy_of
-from wavedsl.strategies.gemv_cuts import GemvCut
+from wavedsl.strategies.gemv_cuts import GemvCut, gemv_cut
 from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.matrix_cuts import Found, best_cuts, better_cut
 
@@ -31,9 +31,9 @@ def arrays(size, dtype=wd.bf16, b_rows=True):
     return tuple(np.empty(shape, x.numpy) for shape, x in zip(shapes, (dtype, dtype, out)))
 
 
-def clocks_of_text(chip, given, choice):
+def clocks_of_text(chip, given, choice, b_rows=True):
     """Clocks of the emitted text of a product of one launch."""
-    (launch,) = plan_gemm(*given, transpose_b=True, product=chip, choice=choice).launches
+    (launch,) = plan_gemm(*given, transpose_b=b_rows, product=chip, choice=choice).launches
     made = launch.kernel.compile(*launch.arguments, target=chip.target)
     return sample(made, list(launch.arguments)).replay(chip=varied(chip.target, units=chip.units)).cycles
 
@@ -70,6 +70,8 @@ def test_few_rows_go_where_the_cycle_model_finds_them_better(chip, size, dtype, 
     assert plan.choice.strategy != "gemv" and plan.tiles.tile_m == 16
     name = wd.analysis.analyze_gemm(*size, dtype, product=chip).recommended_strategy
     before = plan_gemm(*given, transpose_b=b_rows, product=chip, strategy=name).choice
+    if name == "gemv":
+        before = Choice(name, gemv_cut(Form(dtype, wd.bf16, b_rows), *size, chip))
     assert predicted(chip, given, plan.choice, b_rows) < factor * predicted(chip, given, before, b_rows)
 
 
@@ -300,6 +302,48 @@ def test_waves_of_a_matrix_vector_product_have_columns_of_their_own(chip, rows):
     given = arrays(size)
     assert predicted(product, given) < 0.9 * predicted(product, given, shared)
     assert clocks_of_text(product, given, None) < 0.95 * clocks_of_text(product, given, shared)
+
+
+@pytest.mark.parametrize(
+    ("chip", "size", "dtype", "factor"),
+    [
+        ("MI300X", (3, 4096, 4096), wd.f32, 0.8),
+        ("MI300X", (1, 4096, 4096), wd.f8e4m3fnuz, 0.85),
+        pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.7, marks=pytest.mark.slow),
+        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.65, marks=pytest.mark.slow),
+        pytest.param("MI300X", (3, 14336, 4096), wd.f32, 0.75, marks=pytest.mark.slow),
+        pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.8, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_columns_of_a_matrix_vector_product_are_cut_by_an_estimate(chip, size, dtype, factor):
+    """B as [K, N], where the narrowest runs of B that leave no unit idle were half of a cache line."""
+    product, given = CHIPS[chip], arrays(size, dtype, False)
+    choice = plan_gemm(*given, product=product).choice
+    assert choice.strategy == "gemv"
+    before = Choice("gemv", gemv_cut(Form(dtype, wd.bf16 if dtype.bits == 8 else dtype), *size, product))
+    assert clocks_of_text(product, given, choice, False) < factor * clocks_of_text(product, given, before, False)
+
+
+@pytest.mark.parametrize("b_rows", [True, False])
+@pytest.mark.parametrize(("chip", "dtype"), [("MI300X", wd.bf16), ("MI355X", wd.f8e4m3), ("MI300X", wd.i8)], ids=str)
+def test_matrix_vector_products_take_as_long_as_is_estimated(chip, dtype, b_rows):
+    """By the emitted text, or as long as memory where that takes longer."""
+    product, size = CHIPS[chip], (2, 4096, 4096)
+    form = Form(dtype, wd.bf16 if dtype.bits == 8 and not dtype.is_int else dtype, b_rows)
+    found = gemv_clocks.best_gemv(form, *size, product)
+    text = clocks_of_text(product, arrays(size, dtype, b_rows), Choice("gemv", found.cut), b_rows)
+    assert 0.65 < found.clocks / text < 1.6
+
+
+def test_a_matrix_vector_product_is_estimated_only_where_its_text_was_asked():
+    form = Form(wd.bf16, wd.bf16)
+    assert [gemv_clocks.suits(form, 4, product_named(x)) for x in ("MI300X", "MI355X", "A100", "H200")] == [1, 1, 0, 0]
+    wide = arrays((4, 14336, 4096), wd.f64, False)
+    chip = CHIPS["MI355X"]
+    assert plan_gemm(*wide, product=chip).choice.cut == gemv_cut(Form(wd.f64, wd.f64), 4, 14336, 4096, chip)
+    own = plan_gemm(*arrays((2, 8192, 8192), b_rows=False), product="H200").choice.cut
+    assert own == gemv_cut(form, 2, 8192, 8192, product_named("H200"))
 
 
 def test_choices_are_the_best_of_several_tiles():

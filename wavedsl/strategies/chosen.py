@@ -2,7 +2,7 @@
 
 In: a form, M, N and K, a chip. Out: a `Choice`: what the roofline recommends, or what is estimated to take fewest
 clocks where there is an estimate: tiles of warpgroups (`warpgroups`), of waves (`matrix_cuts`), of f32 and f64 in
-parts of K (`loop_cuts`), columns of a matrix-vector product (`gemv_cuts`).
+parts of K (`loop_cuts`), columns of a matrix-vector product (`gemv_cuts`, on AMD's chips by `gemv_clocks`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wavedsl.analysis.strategy import GEMV_ROWS, GemmShape, TileChoice, choose_t
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.strategies import matrix_cuts, warpgroups
+from wavedsl.strategies import gemv_clocks, matrix_cuts, warpgroups
 from wavedsl.strategies.caching import runs_ahead
 from wavedsl.strategies.gemv_cuts import WAVES, GemvCut, gemv_cut
 from wavedsl.strategies.kernels import Form
@@ -24,22 +24,23 @@ from wavedsl.strategies.loop_cuts import parts_of_k
 WAVE_BYTES = 128
 """Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
 SLOTS = 2
-"""Of a ring whose copies run one step ahead whatever it holds. Three and more are filled by copies without registers on
-gfx950, which a barrier waits for: 64 x 28672 x 8192 in bf16 took 100 us in four slots and 60 in two, by the text."""
+"""Of a ring whose copies run one step ahead whatever it holds: the step that is multiplied and the next. Three and more
+are filled by copies without registers on gfx950, which a barrier waits for: 64 x 28672 x 8192 in bf16 took 100 us in
+four slots and 60 in two, by the text."""
 _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
 """Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
 one of a trip or two, on large grids."""
 _TILES = ("wave_parallel", "split_k")
 """Those in whose place it may cut the K of tiles of f32 or f64 in other parts."""
 SLOW_ROWS = GEMV_ROWS // 2
-"""Rows of a matrix-vector product on NVIDIA's chips beyond which its multiply-adds take longer than loads."""
-SLOW_ADDS, TURNED_ADDS = 3, 2
-"""Multiply-adds per byte of B from which on they do so on AMD's: of columns that are runs of memory, and of others."""
-LARGE = 1 << 25
-"""Elements of B from which on the former is so: smaller ones are over before tiles are on their way."""
+"""Rows of a matrix-vector product on NVIDIA's chips beyond which its multiply-adds take longer than loads: measured on
+an H200 (`choices`), where nothing else estimates them."""
+NEAR = 0.95
+"""Share of a matrix-vector product's estimated clocks that tiles must be estimated to take at most on AMD's chips."""
 FEW_ROWS = 32
 """Rows up to which the best estimated tiles take the place of the roofline's `skinny` ones, however near, where copies
-run no more than a step ahead; of more rows MI300X would gain as well, but MI355X lose (docs/design/006-tuning.md)."""
+run no more than a step ahead. Of more rows schedules differ by more than estimates: 64 x 28672 x 8192 in bf16 takes
+MI355X 71.6 us in 64 x 128 x 128 of 1 x 4 waves, 60.4 in the same of 2 x 2, by the text, MI300X 90.1 and 101."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def chosen(
         cut = warpgroups.best_cut(form, sizes, chip, launches)
         why += f"; {cut.tile[0]} x {cut.tile[1]} in {cut.parts} part{'s' * (cut.parts > 1)} of K take fewest clocks"
         return Choice(warpgroup_strategy(name, cut), cut), why
-    if strategy == "auto" and name == "gemv" and matrix_cuts.suits(form, chip) and _adds_are_slower(form, sizes, chip):
+    if strategy == "auto" and name == "gemv" and _adds_are_slower(form, sizes, chip):
         name = "skinny"
         why += "; of so many rows a unit's multiply-adds take longer than its loads"
     if name == "gemv":
@@ -87,7 +88,9 @@ def chosen(
             raise ConstraintError(
                 f"gemv: {m} rows and {n} columns", hint=f"one side of at most {GEMV_ROWS}; use skinny"
             )
-        return Choice(name, gemv_cut(*long_columns(form, sizes), chip)), why
+        turned = long_columns(form, sizes)
+        estimated = gemv_clocks.suits(form, min(m, n), chip)
+        return Choice(name, gemv_clocks.best_gemv(*turned, chip).cut if estimated else gemv_cut(*turned, chip)), why
     shape = GemmShape(m, n, k, form.dtype, form.out, form.beta)
     tiles = choose_tiles(name, shape, chip)
     if strategy == "stream_k":
@@ -148,12 +151,16 @@ def warpgroup_strategy(recommended: str, cut: warpgroups.Cut) -> str:
 
 
 def _adds_are_slower(form: Form, sizes: tuple[int, int, int], chip: Product) -> bool:
-    """Whether a product of a few rows takes longer on multiply-adds than on matrix units."""
-    if runs_ahead(chip):
-        return min(sizes[:2]) > SLOW_ROWS
-    turned, m, n, k = long_columns(form, sizes)
-    adds = m * 8 / form.dtype.bits
-    return adds >= SLOW_ADDS and n * k >= LARGE if turned.b_rows else adds >= TURNED_ADDS
+    """Whether a product of a few rows takes longer on multiply-adds than on matrix units: by estimates of both where
+    there are such."""
+    rows = min(sizes[:2])
+    if gemv_clocks.suits(form, rows, chip):
+        most = NEAR * gemv_clocks.best_gemv(*long_columns(form, sizes), chip).clocks
+        if matrix_cuts.memory_clocks(form, sizes, chip) >= most:
+            return False  # no tiles take less
+        best = next(iter(matrix_cuts.best_cuts(form, sizes, chip)), None)
+        return best is not None and best.clocks < most
+    return matrix_cuts.suits(form, chip) and runs_ahead(chip) and rows > SLOW_ROWS
 
 
 def long_columns(form: Form, sizes: tuple[int, int, int]) -> tuple[Form, int, int, int]:

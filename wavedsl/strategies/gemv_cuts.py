@@ -52,6 +52,12 @@ class GemvCut:
         return int(min(self.groups(n) / chip.units, room) * self.columns * self.deep * form.dtype.bits // 8)
 
 
+def fits(form: Form, m: int, held: float, wide: float, sums: int) -> bool:
+    """Whether registers hold `held` loads of the next trip, `wide` of this one widened, and `sums` of each row."""
+    width, words = VECTOR_BYTES * 8 // form.dtype.bits, max(1, form.sums.bits // 32)
+    return held * 4 + wide * width * words + m * sums * words <= REGISTERS
+
+
 def gemv_cuts(form: Form, m: int, n: int, k: int, chip: Product) -> list[GemvCut]:
     """All that registers hold and that leave no unit idle; where the fewest columns leave some idle, those with as many
     parts of K as units ask for.
@@ -63,12 +69,6 @@ def gemv_cuts(form: Form, m: int, n: int, k: int, chip: Product) -> list[GemvCut
     target = get_target(chip.target)
     size = max(1, form.dtype.bits // 8)
     width = VECTOR_BYTES // size
-    words = max(1, form.sums.bits // 32)
-
-    def fits(held: float, wide: float, sums: int) -> bool:
-        """Whether registers hold `held` loads of the next trip, `wide` of this one widened, and sums of each row."""
-        return held * 4 + wide * width * words + m * sums * words <= REGISTERS
-
     cuts: list[GemvCut] = []
     enough = SPARE * needed_bytes(chip)
     if form.b_rows:  # a lane's 16 bytes lie along K; a wave has whole runs of all its columns
@@ -79,17 +79,18 @@ def gemv_cuts(form: Form, m: int, n: int, k: int, chip: Product) -> list[GemvCut
             sizes = [*((1, loads) for loads in LOADS if loads == 1 or loads * run * waves <= k), *sizes[-2::-1]]
         else:  # where the compiler deals columns to waves, those that share K as well only meet more often
             alone = [GemvCut(APART, run * count, count) for count in (1, 2) if count < waves]
-            cuts = [x for x in alone if fits(APART + m, APART + m, APART) and x.in_flight(form, n, chip) >= enough]
+            held = APART + m
+            cuts = [x for x in alone if fits(form, m, held, held, APART) and x.in_flight(form, n, chip) >= enough]
         cuts += [
             GemvCut(c, run * waves * loads, waves)
             for c, loads in sizes
-            if fits(c * loads + m * loads, c * loads + m * loads, c)
+            if fits(form, m, c * loads + m * loads, c * loads + m * loads, c)
         ]
     else:  # along N: some lanes side by side, the others and the waves on rows of their own
         for segment in (256, 128, 64):
             rows = target.wave_size * VECTOR_BYTES // segment
             for loads in (2, 4, 8):
-                if not fits(loads, loads + m * loads / width, width):
+                if not fits(form, m, loads, loads + m * loads / width, width):
                     continue
                 waves = min(2 * WAVES, 1 << max(0, ceil(k / (rows * loads)) - 1).bit_length())
                 cuts.append(GemvCut(segment // size, rows * loads * waves, waves))
@@ -110,4 +111,4 @@ def _shared(cut: GemvCut, n: int, k: int, chip: Product) -> GemvCut:
     return replace(cut, split=max(1, parts))
 
 
-__all__ = ["LEAST_STEPS", "WAVES", "GemvCut", "gemv_cut", "gemv_cuts"]
+__all__ = ["LEAST_STEPS", "WAVES", "GemvCut", "fits", "gemv_cut", "gemv_cuts"]

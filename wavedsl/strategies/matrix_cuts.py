@@ -203,7 +203,7 @@ def _clocks(form: Form, sizes: Sequence[int], x: _Cuts, unit: Unit) -> Any:
     """Clocks that a product is estimated to take in each of these cuts."""
     m, n, k = sizes
     groups = _ceil(m / x.rows) * _ceil(n / x.columns) * x.split
-    total = _launch(form, x, unit, groups, m + n, k, _memory(form, m + n, m * n, k, unit))
+    total = _launch(form, x, unit, groups, m + n, k, memory_of(form, m + n, m * n, k, unit))
     rates = unit.rates
     sums = x.rows * x.columns * form.sums.bits / 8 / unit.loads
     workers, left = _dealt(x, groups, _ceil(k / x.deep), unit)
@@ -249,10 +249,16 @@ def clocks_of_blocks(
     rows = len(used) * n + int(used.sum())
     x = _Cuts.of(every, 1, unit, form)
     count = _ceil(used / x.rows).sum(axis=1, keepdims=True) * _ceil(n / x.columns)
-    return _launch(form, x, unit, count, rows, k, _memory(form, rows, int(used.sum()) * n, k, unit))[:, 0]
+    return _launch(form, x, unit, count, rows, k, memory_of(form, rows, int(used.sum()) * n, k, unit))[:, 0]
 
 
-def _memory(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
+def memory_clocks(form: Form, sizes: Sequence[int], chip: Product) -> float:
+    """Clocks that memory takes for operands and results of a product, each once."""
+    m, n, k = sizes
+    return memory_of(form, m + n, m * n, k, Unit.of(chip, form))
+
+
+def memory_of(form: Form, rows: int, results: int, k: int, unit: Unit) -> float:
     """Clocks that memory takes for so many rows of both operands, and results."""
     return (rows * k * form.dtype.bits + results * form.out.bits) / 8 / unit.rates.memory / unit.reached
 
@@ -288,10 +294,10 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, me
     tiles = np.where(x.dealt, groups // workers + (left > 0), each)  # that a unit goes over
     steps = np.where(x.dealt, groups // workers * steps + _ceil(left * steps / workers), each * steps)
     uneven = np.where(x.dealt | (groups <= rates.units), 1.0, each * rates.units / groups)  # a unit has its share only
-    return _soft(steps * step, memory * uneven) + pace.ends * np.maximum(1.0, tiles / resident)
+    return longer(steps * step, memory * uneven) + pace.ends * np.maximum(1.0, tiles / resident)
 
 
-def _soft(x: Any, y: Any) -> Any:
+def longer(x: Any, y: Any) -> Any:
     """The longer of two that run beside each other, and a little more where they are as long: neither hides all of the
     other."""
     return (x**SOFT + y**SOFT) ** (1 / SOFT)
@@ -350,6 +356,9 @@ __all__ = [
     "better_cut",
     "clocks",
     "clocks_of_blocks",
+    "longer",
+    "memory_clocks",
+    "memory_of",
     "suits",
     "tilings",
     "too_long",
