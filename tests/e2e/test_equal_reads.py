@@ -13,6 +13,7 @@ from agree import TARGETS, agree, near
 import wavedsl as wd
 
 N, P, W = wd.sym.N, wd.sym.P, wd.sym.W
+M, K, G = wd.symbols("M K G")
 ROWS = [wd.WorkgroupConstraint(N, 256, 0)]
 
 
@@ -135,3 +136,28 @@ def test_a_loop_that_asks_until_it_is_told_goes_on_asking(target: str) -> None:
         compiled = agree(asking, [x, y, np.full(1, flag, np.int32)], target)
         loop = next(op for op in compiled.kernel_ir.body.walk() if op.name == "for")
         assert any(op.name == "load.global" for op in loop.regions[0].walk())
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)])
+def in_groups(
+    x: wd.Memory[M, K, wd.f16], q: wd.Memory[N, K, wd.u8], scale: wd.Memory[N, G, wd.f16],
+    zero: wd.Memory[N, G, wd.f16], y: wd.Memory[M, N, wd.f32],
+):  # fmt: skip
+    """A scale and a zero for each 64 of K, that is for all of a trip."""
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        group = wd.IndexMapping((N, K), {G: K // 64})
+        weights = wd.cast(wd.cast(wd.read(q), wd.i32), wd.f16) - wd.read(zero, mapping=group)
+        return wd.mma(wd.read(x), weights * wd.read(scale, mapping=group), acc)
+
+    wd.write(loop, y)
+
+
+def test_loads_of_one_trip_are_equal_once_it_is_known_which(oracle: Callable[[str], str]) -> None:
+    """32 elements of a row of weights have one group; nobody can tell before trips are straight code."""
+    rng = np.random.default_rng(3)
+    x, q = rng.integers(-4, 5, (32, 128)).astype(np.float16), rng.integers(0, 16, (64, 128)).astype(np.uint8)
+    scale, zero = (rng.integers(1, 5, (64, 2)).astype(np.float16) for _ in range(2))
+    compiled = agree(in_groups, [x, q, scale, zero, np.zeros((32, 64), np.float32)], "sm_80", oracle)
+    assert (loads(compiled, "scale"), loads(compiled, "zero")) == (8, 8)
