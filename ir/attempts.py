@@ -224,9 +224,9 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
             least = held * (1 - LATER) - room
             if least >= most:
                 return least
-            held -= LATER * (held - on_demand(kernel, plan.target, ("ffma",)))
+            held -= LATER * max(0, held - on_demand(kernel, plan.target, ("ffma",)))
         else:
-            held = on_demand(kernel, plan.target)
+            held = min(held, on_demand(kernel, plan.target))
     return held - room
 
 

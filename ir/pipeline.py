@@ -30,6 +30,7 @@
     merge     carried integers that are always equal (slots of rings in step)                  kernel/merge_carried.py
     split     trips on which masks hold for every lane get a loop without masks                  kernel/split_loops.py
     unroll    ring slots become immediates                                   schedule/unroll_rule.py, kernel/unroll.py
+    load      again                                                                         kernel/merge_loads.py
     stores    copies to shared memory that nobody reads                                          kernel/dead_stores.py
     choose    halves that are chosen by conditions are bits of words                       kernel/choose_halves.py
     pair      f32 arithmetic on neighbouring registers                                           kernel/pair_floats.py
@@ -43,10 +44,11 @@
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
 
 The order of what cleans: what is computed of equal loads is equal once they are one, so that comes first. What merges
-and splits loops comes before they are unrolled, each trip's copy then being like any other code, and copies that nobody
-reads show up behind it. Linear addresses are carried behind all that makes new ones (split, unroll, choose, pair).
-Those passes build kernels anew, and building folds, numbers and hoists; so what moves or repeats ops (branches, order,
-sink) stands behind them. Barriers, waits and fences ask which accesses are left, and come last.
+and splits loops comes before they are unrolled, each trip's copy then being like any other code: loads are compared
+once more, since places that depend on the trip are known, and copies that nobody reads show up. Linear addresses are
+carried behind all that makes new ones (split, unroll, choose, pair). Those passes build kernels anew, and building
+folds, numbers and hoists; so what moves or repeats ops (branches, order, sink) stands behind them. Barriers, waits and
+fences ask which accesses are left, and come last.
 
 Between passes the verifier and a checker per promised fact run (`passes.py`; WAVEDSL_VERIFY=0 turns them off).
 
@@ -132,8 +134,8 @@ def build_kernel(
     trail.stage("lowered", lambda: text(kernel))
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
-        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, DEAD_STORES, CHOOSE_HALVES, PAIR_FLOATS,
-        STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
+        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, DEAD_STORES, CHOOSE_HALVES,
+        PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

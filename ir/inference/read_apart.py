@@ -38,17 +38,11 @@ def read_apart(graph: Graph, waves: int) -> Graph:
 def same_reads(region: Region, reads: Collection[Node]) -> list[list[Node]]:
     """Those of `reads` that have the same elements, two or more together: nothing is written between them."""
     wanted = {n.id for n in reads}
-    groups: list[list[Node]] = []
-    known: dict[Any, list[Node]] = {}
-    for n in region.nodes:
-        if n.type is None or any(isinstance(x, Region) for x in n.attrs.values()) or n.op.startswith("atomic"):
-            known = {}  # what was read before may be written here
-        elif n.id in wanted:
-            group = known.setdefault((what_is_read(n), n.type), [])
-            group.append(n)
-            if len(group) == 2:
-                groups.append(group)
-    return groups
+    groups: dict[Any, list[Node]] = {}
+    for n, what in what_is_read(region):
+        if n.id in wanted:
+            groups.setdefault(what, []).append(n)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _staged(graph: Graph, waves: int) -> Iterator[Node]:

@@ -11,13 +11,14 @@ Invariant: between two reads that become one nothing is written, and the graph t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wavedsl.ir.dataflow.graph import Graph, Node, Region
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
 from wavedsl.ir.dataflow.mma_dims import product_dims
+from wavedsl.ir.dataflow.same_values import Numbers
 from wavedsl.ir.inference.mma_tiles import shared_reads
 
 EITHER_WAY = 16
@@ -32,14 +33,11 @@ def read_once(graph: Graph) -> Graph:
     first: dict[int, Node] = {}
     for region in graph.regions():
         known: dict[Any, Node] = {}
-        for n in region.nodes:
-            if n.type is None or any(isinstance(x, Region) for x in n.attrs.values()) or n.op.startswith("atomic"):
-                known.clear()  # what was read before may be written here
-            elif n.id in candidates:
+        for n, what in what_is_read(region):
+            if n.id in candidates:
                 along = None if n.dtype.bits == EITHER_WAY else contracted.get(n.id)
-                key = (what_is_read(n), n.type, along)
-                if known.setdefault(key, n) is not n:
-                    first[n.id] = known[key]
+                if known.setdefault((what, along), n) is not n:
+                    first[n.id] = known[what, along]
     if not first:
         return graph
     return copied(graph, lambda copy, n: copy.made[first[n.id].id] if n.id in first else copy.same(n))
@@ -81,10 +79,18 @@ def with_reads(graph: Graph, uses: Mapping[int, Mapping[Any, Sequence[tuple[int,
     return copied(graph, change)
 
 
-def what_is_read(n: Node) -> tuple[Any, ...]:
-    """What a read reads: equal for reads of the same elements."""
-    attrs = tuple((k, v if isinstance(v, ResolvedMapping) else repr(v)) for k, v in sorted(n.attrs.items()))
-    return (n.op, tuple(x.id for x in n.inputs), attrs)
+def what_is_read(region: Region) -> Iterator[tuple[Node, tuple[Any, ...]]]:
+    """The reads of a region, and what they read: equal for reads of the same elements, of places that are computed
+    alike, where nothing is written between them."""
+    numbers, written = Numbers(), 0
+    for n in region.nodes:
+        if n.type is None or any(isinstance(x, Region) for x in n.attrs.values()) or n.op.startswith("atomic"):
+            written += 1  # what was read before may be written here
+        elif n.op == "read":
+            attrs = tuple((k, v if isinstance(v, ResolvedMapping) else repr(v)) for k, v in sorted(n.attrs.items()))
+            what = (n.op, tuple(map(numbers.of, n.inputs)), attrs, n.type, written)
+            numbers.name(n, what)
+            yield n, what
 
 
 __all__ = ["read_once", "what_is_read", "with_reads"]

@@ -498,6 +498,8 @@ class Values(Core):
             if op.name == "slice":
                 return self.slice(op.args[0], op.attrs["start"] + start, count)
             if op.name == "vec":
+                if len(op.args) == n:  # one by one: many ask for each
+                    return self.vec(*op.args[start : start + count])
                 parts = []
                 at = 0
                 for p in op.args:

@@ -54,12 +54,12 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
 
 
 def on_demand(kernel: Kernel, target: Target, stay: Sequence[str] = ()) -> int:
-    """Registers that values take together in the better of two orders: the kernel's, and that in which they are
-    computed, and loaded, as they are asked for, but for ops of names that `stay`: a product's multiply-adds, which
-    would add up one sum after the other. The kernel stays as it is."""
-    held, before = pressure(kernel, target), _Saved(kernel)
+    """Registers that values take together in the order in which they are computed, and loaded, as they are asked for,
+    but for ops of names that `stay`: a product's multiply-adds, which would add up one sum after the other. The kernel
+    stays as it is."""
+    before = _Saved(kernel)
     _order(kernel, target, [op for op in kernel.body.walk() if op.name in LOADS], stay)
-    found = min(held, pressure(kernel, target))
+    found = pressure(kernel, target)
     before.restore()
     return found
 
@@ -110,6 +110,8 @@ class _Order:
         self.scalars, self.products = scalars, products
         movable = [op in again or (_movable(op) and op.name not in stay) for op in region.ops]
         self.waiting: dict[Value, Op] = {v: op for op, m in zip(region.ops, movable) if m for v in op.results}
+        self.read: dict[Op, list[Value]] = {}
+        """What an op or a body of it reads, each once."""
         self.readers: dict[Value, list[Op]] = {}
         self.left: dict[Value, int] = {}
         """Ops that have yet to read a value."""
@@ -120,7 +122,8 @@ class _Order:
             if moves:
                 height = 1 + max((self.height.get(a, 0) for a in op.args), default=0)
                 self.height.update(dict.fromkeys(op.results, height))
-            for v in dict.fromkeys(_read(op)):
+            read = self.read[op] = [*dict.fromkeys(_read(op))]
+            for v in read:
                 self.readers.setdefault(v, []).append(op)
                 self.left[v] = self.left.get(v, 0) + 1
         self.own = {v for op in region.ops for v in op.results}
@@ -135,20 +138,20 @@ class _Order:
     def emit(self, op: Op) -> None:
         """Append an op behind all that it, or a body of it, reads and that has not been computed."""
         self._taken(op)
-        work = [(op, self._asked(_read(op)))]
+        work = [(op, self._asked(op))]
         while work:
             current, rest = work[-1]
             made = next((self.waiting[v] for v in rest if v in self.waiting), None)
             if made is not None:
                 self._taken(made)
-                work.append((made, self._asked(made.args)))
+                work.append((made, self._asked(made)))
                 continue
             work.pop()
             self._append(current)
 
-    def _asked(self, values: Sequence[Value]) -> Iterator[Value]:
+    def _asked(self, op: Op) -> Iterator[Value]:
         """The longest chains first: what a sum adds last is not made before what it adds first."""
-        return iter(sorted(dict.fromkeys(values), key=lambda v: -self.height.get(v, 0)))
+        return iter(sorted(self.read[op], key=lambda v: -self.height.get(v, 0)))
 
     def _taken(self, op: Op) -> None:
         for v in op.results:
@@ -161,7 +164,7 @@ class _Order:
             self.out.append(op)
             self.made.update(op.results)
             ready = list(op.results)
-            for v in dict.fromkeys(_read(op)):
+            for v in self.read[op]:
                 self.left[v] -= 1
                 if self.left[v] == 1:  # the last one may take its place
                     ready.append(v)
@@ -177,7 +180,7 @@ class _Order:
         """What has to be computed before an op, in order: only what many others wait for as well, such as the mask of
         a row of a product's operand. None where there is more than that, or where it cannot be computed yet; and
         without products, where such a value is one more that is held: two rows of 32000 columns spilled for it."""
-        wanted = [v for v in dict.fromkeys(op.args) if v in self.own and v not in self.made]
+        wanted = [v for v in self.read[op] if v in self.own and v not in self.made]
         if (wanted and not self.products) or any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
             return None
         out: dict[Op, None] = {}
@@ -204,7 +207,7 @@ class _Order:
             return False
         if op.name in NAMES:
             return True
-        ends = sum(self._words(v) for v in dict.fromkeys(op.args) if v in self.made and self.left[v] == 1)
+        ends = sum(self._words(v) for v in self.read[op] if v in self.made and self.left[v] == 1)
         return sum(map(self._words, op.results)) <= ends
 
     def _words(self, v: Value) -> int:

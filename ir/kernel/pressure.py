@@ -7,6 +7,8 @@ elements of every value.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from wavedsl.ir.kernel.kernel_ir import I64, Kernel, Region, Value
 from wavedsl.ir.target import Target
 
@@ -51,7 +53,10 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
         for op in region.ops:
             at += 1  # what an op reads may end where what it writes begins
             for v in op.args:
-                use(v)
+                if v.id in parts:
+                    use(v)
+                else:
+                    last[v.id] = at
             if not scalars and op.name in GLOBAL and not op.args[1].uniform:
                 key = tuple(v.id for v in op.args[:3])
                 address = places.get(key)
@@ -59,9 +64,8 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
                     address = places[key] = Value(-1 - len(places), I64, False)
                     define(address)
                 use(address)
-            used = ends[-1][1] if ends else None
-            if used is not None:
-                used += op.args
+            if ends:
+                ends[-1][1].extend(op.args)
             started = at
             at += 1
             if op.regions:
@@ -90,11 +94,7 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
         if n:
             change[first[i]] += n
             change[last[i] + 1] -= n
-    most = live = 0
-    for n in change:
-        live += n
-        most = max(most, live)
-    return most
+    return max(accumulate(change))
 
 
 __all__ = ["pressure"]

@@ -99,12 +99,14 @@ Source = tuple[Fragment, Sequence[int]]
 class Lazy(OnDemand):
     """A value whose elements are computed when somebody asks for them: `compute(i)` gives element i in its
     `scalar_type`. A chain of them that ends in a store never holds more than what is stored next. `sources`: what they
-    are computed from."""
+    are computed from. `beside`: registers that are taken beside those of its sources while elements are computed."""
 
     def __init__(
-        self, layout: Layout, dtype: DType, compute: Callable[[int], Value], b: Builder, sources: Sequence[Source] = ()
-    ):
+        self, layout: Layout, dtype: DType, compute: Callable[[int], Value], b: Builder, sources: Sequence[Source] = (),
+        beside: int = 0,
+    ):  # fmt: skip
         self.layout, self.dtype, self.compute, self.b, self.sources = layout, dtype, compute, b, sources
+        self.beside = beside
         self.elements: dict[int, Value] = {}
         self.packed: dict[int, Value] = {}
         self.touched: set[int] = set()

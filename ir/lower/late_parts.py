@@ -26,6 +26,10 @@ from wavedsl.ir.schedule.steps import Env, StageContext, Step
 
 SLICE = 64
 """Registers of a slice: as many are in flight while one is added, and a warpgroup's stay free of the rest."""
+BESIDE = SLICE + SLICE // 2
+"""Registers that loads of an epilogue leave for a slice: its sums, and half of what is on its way to them, for ptxas
+has added the other half by then. With as many again tiles of 128 x 192 in three parts spill; without any of them those
+of 160 x 256 spill three times as much."""
 
 
 def adds_parts(low: Lowering, n: Node, region: Region) -> bool:
@@ -77,7 +81,7 @@ class Parts:
                 found.update(self._added(position, range(at, min(at + SLICE, layout.elements_per_lane))))
             return found[e]
 
-        return Lazy(layout, carry.dtype, element, low.b)
+        return Lazy(layout, carry.dtype, element, low.b, beside=BESIDE)
 
     def _added(self, position: int, elements: range) -> dict[int, Value]:
         """The loop for some elements of one result."""

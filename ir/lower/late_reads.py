@@ -189,7 +189,7 @@ class Ahead:
             self.most = min(FLYING, wave_registers(low) // 4)
         else:
             room = register_room(low) if low.matrix.strategy.bulk else wave_registers(low)
-            held = sum(register_count(x.layout, x.dtype) for x in _leaves([value for value, _ in pieces]))
+            held = _held([value for value, _ in pieces])
             results = len({id(value) for value, _ in pieces})
             dealt = 0 if low.computes_late(low.graph.region) else DEALT
             self.most = max(LEAST, room - held - FREE - dealt - SHARED * (results - 1))
@@ -226,9 +226,9 @@ def compute_ahead(low: Lowering, value: Fragment) -> None:
         value.element(low.b, e)
 
 
-def _leaves(values: Sequence[Fragment]) -> list[Fragment]:
-    """What values are computed of and is in registers already, each once."""
-    found: dict[int, Fragment] = {}
+def _held(values: Sequence[Fragment]) -> int:
+    """Registers of what values are computed of and is there already, or while elements are computed, each once."""
+    held = 0
     work, seen = list(values), set()
     while work:
         x = work.pop()
@@ -236,10 +236,11 @@ def _leaves(values: Sequence[Fragment]) -> list[Fragment]:
             continue
         seen.add(id(x))
         if isinstance(x, Lazy):
+            held += x.beside
             work += [source for source, _ in x.sources]
         elif not isinstance(x, LateRead):
-            found[id(x)] = x
-    return list(found.values())
+            held += register_count(x.layout, x.dtype)
+    return held
 
 
 __all__ = ["Ahead", "LateRead", "compute_ahead", "is_late", "late_step"]

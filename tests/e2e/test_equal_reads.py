@@ -13,6 +13,7 @@ from agree import TARGETS, agree, near
 import wavedsl as wd
 
 N, P, W = wd.sym.N, wd.sym.P, wd.sym.W
+M, K, G, S, T = wd.symbols("M K G S T")
 ROWS = [wd.WorkgroupConstraint(N, 256, 0)]
 
 
@@ -135,3 +136,68 @@ def test_a_loop_that_asks_until_it_is_told_goes_on_asking(target: str) -> None:
         compiled = agree(asking, [x, y, np.full(1, flag, np.int32)], target)
         loop = next(op for op in compiled.kernel_ir.body.walk() if op.name == "for")
         assert any(op.name == "load.global" for op in loop.regions[0].walk())
+
+
+@wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)])
+def in_groups(
+    x: wd.Memory[M, K, wd.f16], q: wd.Memory[N, K, wd.u8], scale: wd.Memory[N, G, wd.f16],
+    zero: wd.Memory[N, G, wd.f16], y: wd.Memory[M, N, wd.f32],
+):  # fmt: skip
+    """A scale and a zero for each 64 of K, that is for all of a trip."""
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        group = wd.IndexMapping((N, K), {G: K // 64})
+        weights = wd.cast(wd.cast(wd.read(q), wd.i32), wd.f16) - wd.read(zero, mapping=group)
+        return wd.mma(wd.read(x), weights * wd.read(scale, mapping=group), acc)
+
+    wd.write(loop, y)
+
+
+def test_loads_of_one_trip_are_equal_once_it_is_known_which(oracle: Callable[[str], str]) -> None:
+    """32 elements of a row of weights have one group; nobody can tell before trips are straight code."""
+    rng = np.random.default_rng(3)
+    x, q = rng.integers(-4, 5, (32, 128)).astype(np.float16), rng.integers(0, 16, (64, 128)).astype(np.uint8)
+    scale, zero = (rng.integers(1, 5, (64, 2)).astype(np.float16) for _ in range(2))
+    compiled = agree(in_groups, [x, q, scale, zero, np.zeros((32, 64), np.float32)], "sm_80", oracle)
+    assert (loads(compiled, "scale"), loads(compiled, "zero")) == (8, 8)
+
+
+def paged(number: str) -> Any:
+    """Two products of a page of B, whose number is made `number`: "once", or for each product computed or read."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WaveConstraint(M, 16), wd.TilingConstraint(N, 32)], subs={K: 64, S: 32}
+    )
+    def kernel(
+        a: wd.Memory[M, K, wd.f16], b: wd.Memory[P, S, K, wd.SHARED, wd.f16], table: wd.Memory[T, wd.i32],
+        c: wd.Memory[M, K, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(N, init_args=[wd.Register[M, K, wd.f32](0.0)])
+        def loop(acc):
+            def page() -> Any:
+                place = wd.tile_start(N) // 32
+                if number == "computed":
+                    return place * 2 % 5
+                return wd.read(table, mapping=wd.IndexMapping((), {T: place}))
+
+            def rows(page: Any) -> Any:
+                return wd.read(b, mapping=wd.IndexMapping((N, K), {P: page, S: N % 32}))
+
+            first = page()
+            products = wd.mma(wd.read(a), rows(first), wd.Register[M, N, wd.f32](0.0))
+            return wd.mma(wd.cast(products, wd.f16), rows(first if number == "once" else page()), acc)
+
+        wd.write(loop, c)
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_places_that_are_computed_alike_are_one(target: str, oracle: Callable[[str], str]) -> None:
+    """A function that is called for each product says again where its page lies: shared memory has one copy."""
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-2, 3, size).astype(np.float16) for size in ((64, 64), (8, 32, 64)))
+    given = [a, b, np.array([0, 2, 4, 1, 3], np.int32), np.zeros((64, 64), np.float32)]
+    compiled = [agree(paged(how), given, target, oracle, subs={N: 160}) for how in ("once", "computed", "read")]
+    assert len({x.shared_bytes for x in compiled}) == 1

@@ -107,6 +107,9 @@ CONFIGURATIONS: dict[str, tuple[Kind, dict[Any, int], dict[str, Any]]] = {
         BF16, tiles(192, 192, 64, 64, 192),
         {"epilogue": "scale bias addend", "schedule": wd.Schedule(split_k=2, cluster=(1, 1, 2))},
     ),
+    "bf16 160x256x64 scale bias addend, dealt, f32 out": (
+        BF16_F32, tiles(160, 256, 64, 160, 128), {"epilogue": "scale bias addend", "schedule": DEALT},
+    ),
     # ptxas refuses 256 columns at once where threads start with 128 registers, whoever gets more later.
     "bf16 192x256x64 three waves": (BF16, tiles(192, 256, 64, 64, 256), {}),
     "bf16 256x192x64": (BF16, tiles(256, 192, 64, 128, 192), {}),
