@@ -84,7 +84,7 @@ CHECKS = (
     _fixed("cluster along both axes", (4096, 1272, 1096), (256, 72, 136), cluster=(2, 2, 1)),
     _fixed("ping-pong", (4000, 1208, 1096), (200, 72, 136), persistent=True, ping_pong=True),
     _fixed("few rows", (40, 1208, 1096), (40, 72, 136)),
-    _fixed("few rows, cluster", (40, 1272, 1096), (40, 136, 136), cluster=(1, 2, 1)),
+    _fixed("few rows, cluster", (40, 1272, 1096), (40, 256, 136), cluster=(1, 2, 1)),
     _fixed("few rows, ping-pong", (40, 9080, 1096), (40, 200, 136), persistent=True, ping_pong=True),
     _fixed("parts of K", RAGGED, (72, 80, 264), split_k=3),
     _fixed("dealt", (1000, 1208, 4096), (200, 80, 264), stream_k=True),
