@@ -37,7 +37,7 @@ def array_rows(low: Lowering, n: Node, staged: Staged, parts: int) -> int:
     """Rows that a read's array has where one tile has more of them than `parts` workgroups have to bring, and begins
     with the first; else 0."""
     tile = staged.tile
-    if tile is None or not tile.other or tile.block or low.matrix.strategy.shape.joined:
+    if tile is None or not tile.other or tile.block:
         return 0
     rows, plan = staged.extents[tile.other], low.plans.get(tile.other)
     moved = placement(low.graph, n)
