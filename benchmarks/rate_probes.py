@@ -99,6 +99,22 @@ STEP:
  sub.s64 %rd31, %rd31, %rd29;"""
 
 
+def cleared(threads: int, size: int) -> str:
+    """Zeros in `size` bytes of shared memory, for what reads it by another proxy; %r4 is where it begins."""
+    return f"""
+ mov.u32 %r4, memory;
+ mov.u32 %r5, %r2;
+CLEAR:
+ shl.b32 %r6, %r5, 2;
+ add.u32 %r6, %r6, %r4;
+ st.shared.u32 [%r6], 0;
+ add.u32 %r5, %r5, {threads};
+ setp.lt.u32 %p1, %r5, {size // 4};
+ @%p1 bra CLEAR;
+ fence.proxy.async.shared::cta;
+ bar.sync 0;"""
+
+
 def chain(space: str, stride: int, rounds: int, size: int) -> str:
     """Links through `size` bytes, `stride` apart, each the address of the next; `rounds` through them before the clock
     starts. Unrolled fourfold, so that the loop's own instructions run while a load is on its way."""
@@ -326,17 +342,7 @@ def product(n: int, together: int, size: int) -> str:
     return HEAD + entry(
         f"""
  .reg .f32 %f<{n // 2}>;
- mov.u32 %r4, memory;
- mov.u32 %r5, %r2;
-CLEAR:
- shl.b32 %r6, %r5, 2;
- add.u32 %r6, %r6, %r4;
- st.shared.u32 [%r6], 0;
- add.u32 %r5, %r5, 128;
- setp.lt.u32 %p1, %r5, {256 * 128 // 4};
- @%p1 bra CLEAR;
- fence.proxy.async.shared::cta;
- bar.sync 0;
+{cleared(128, TILE)}
  shr.u32 %r4, %r4, 4;
  and.b32 %r4, %r4, 0x3fff;
  cvt.u64.u32 %rd10, %r4;
@@ -412,17 +418,7 @@ def leaving(how: str, size: int) -> str:
  @%p6 sub.s64 %rd6, %rd6, {size};""")
     return HEAD + entry(
         f"""
- mov.u32 %r4, memory;
- mov.u32 %r5, %r2;
-CLEAR:
- shl.b32 %r6, %r5, 2;
- add.u32 %r6, %r6, %r4;
- st.shared.u32 [%r6], 0;
- add.u32 %r5, %r5, 32;
- setp.lt.u32 %p1, %r5, {SLOT // 4};
- @%p1 bra CLEAR;
- fence.proxy.async.shared::cta;
- bar.sync 0;
+{cleared(32, SLOT)}
  setp.ne.u32 %p1, %r2, 0;
  @%p1 bra LEAVE;
  mov.u32 %r11, %nctaid.x;

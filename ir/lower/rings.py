@@ -29,7 +29,7 @@ from wavedsl.ir.layouts.matrix_tile import ALIGN, BOX
 from wavedsl.ir.lower.exchange import PARTS_OVER_TILES
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.prefetch import distance
-from wavedsl.ir.lower.short_tiles import brought, share, zero_rest
+from wavedsl.ir.lower.short_tiles import brought, share, zero_rows
 from wavedsl.ir.lower.tile_ends import PAIR, Origin, may_straddle
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context, Env
@@ -198,6 +198,18 @@ def initialise(low: Lowering, rings: Sequence[Ring], zeroing: int = 0) -> None:
         b.cluster_barrier(initial=not zeroed)
     else:
         b.barrier()
+
+
+def zero_rest(low: Lowering, rings: Sequence[Ring], waves: int) -> bool:
+    """All threads of so many waves store the zeros that no copy brings; a barrier is to follow. Whether there are any
+    such."""
+    found = [(ring, n) for ring in rings for n in ring.members if low.reads.staged[n.id].rows]
+    for ring, n in found:
+        parts = ring.cluster.along(ring.axes(n))
+        zero_rows(low, low.reads.staged[n.id], parts, ring.slots, waves, low.room.buffers[n.id])
+    if found:
+        low.b.proxy_fence()
+    return bool(found)
 
 
 @contextmanager

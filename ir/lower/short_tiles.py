@@ -1,7 +1,7 @@
 """Tiles that are longer than their array: bulk copies bring the rows that there are, the rest is zero once for all.
 
 In: a read whose tile lies in a ring. Out: how many of its rows copies bring (`array_rows`), and what makes the others
-zero before anybody reads them (`zero_rest`).
+zero before anybody reads them (`zero_rows`).
 
 A tensor map gives zeros for rows outside of its array, but they cost time: on an H200 16 x 28672 x 8192 in tiles of
 64 x 64 x 128 took 166 us, 48 of whose 64 rows are outside, and 64 x 28672 x 8192 in the same tiles 125 us
@@ -12,9 +12,6 @@ of 40 in a tile of 64 rows) its boxes end where the array does, and slots keep t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import Node
@@ -22,15 +19,10 @@ from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.kernel.kernel_ir import vector
 from wavedsl.ir.layouts.matrix_tile import BOX
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.tile_ends import tile_ends
-
-if TYPE_CHECKING:
-    from wavedsl.ir.lower.rings import Ring
+from wavedsl.ir.lower.tile_ends import CHUNK, tile_ends
 
 GROUP = 8
 """Rows of which a workgroup's part of a tile that a cluster brings together is a multiple: those of a swizzle."""
-CHUNK = 16
-"""Bytes of the widest store."""
 
 
 def array_rows(low: Lowering, n: Node, staged: Staged, parts: int) -> int:
@@ -69,19 +61,9 @@ def brought(staged: Staged, parts: int) -> int:
     return parts * share(staged, parts) * staged.tile.span * staged.tile.panels
 
 
-def zero_rest(low: Lowering, rings: Sequence[Ring], waves: int) -> bool:
-    """All threads of so many waves store zeros to the rows of all slots that no copy reaches; a barrier is to follow.
-    Gives whether there are any."""
-    found = [(ring, n, low.reads.staged[n.id]) for ring in rings for n in ring.members]
-    found = [(ring, n, staged) for ring, n, staged in found if staged.rows]
-    for ring, n, staged in found:
-        _zero(low, staged, ring.cluster.along(ring.axes(n)), ring.slots, waves, low.room.buffers[n.id])
-    if found:
-        low.b.proxy_fence()
-    return bool(found)
-
-
-def _zero(low: Lowering, staged: Staged, parts: int, slots: int, waves: int, buffer: str) -> None:
+def zero_rows(low: Lowering, staged: Staged, parts: int, slots: int, waves: int, buffer: str) -> None:
+    """All threads of so many waves store zeros to the rows of a tile that no copy reaches, in all slots; a fence and a
+    barrier are to follow."""
     b, tile = low.b, staged.tile
     assert tile is not None and staged.place.bytes == tile.panels * tile.panel
     first = parts * share(staged, parts)
@@ -96,4 +78,4 @@ def _zero(low: Lowering, staged: Staged, parts: int, slots: int, waves: int, buf
             b.store_shared(total(b, [at, place]), zeros, bytes=CHUNK, mask=inside, buffer=buffer)
 
 
-__all__ = ["array_rows", "brought", "share", "zero_rest"]
+__all__ = ["array_rows", "brought", "share", "zero_rows"]

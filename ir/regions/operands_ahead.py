@@ -211,7 +211,9 @@ class _Trip:
         with low.b.loc(step.loc):
             return Issue.registers(low, plan, context, step.prepared)
 
-    def __call__(self, env: Env, iteration: Any, first: Sequence[Value], again: Value, following: Any) -> list[Value]:
+    def __call__(
+        self, env: Env, iteration: Any, first: Sequence[Value], again: Value, following: Any
+    ) -> list[Value]:
         """A trip. `first`: its first unit's registers; `again`: whether there was a trip before it; `following`: the
         next iteration, None for the last. Returns the first unit's registers of that."""
         low, b = self.low, self.low.b
@@ -277,7 +279,9 @@ class _Trip:
             b.mma_wait(0)
         b.place(ops)
 
-    def _made(self, env: Env, iteration: Any, step: Step, plan: MmaPlan, first: Sequence[Value]) -> list[_Unit]:
+    def _made(
+        self, env: Env, iteration: Any, step: Step, plan: MmaPlan, first: Sequence[Value]
+    ) -> list[_Unit]:
         """The units of a product with what makes their operands, taken out of the text. `first`: registers of the
         first that are there."""
         b, cuts = self.low.b, units(plan)

@@ -94,7 +94,9 @@ def _of_share(low: Lowering, bounds: Sequence[Node], trip: int) -> list[Node]:
     return order
 
 
-def apart(frame: LoopFrame, own: OwnTrips, in_turn: bool, emit: Callable[[LoopFrame], list[Value]]) -> list[Value]:
+def apart(
+    frame: LoopFrame, own: OwnTrips, in_turn: bool, emit: Callable[[LoopFrame], list[Value]]
+) -> list[Value]:
     """What `emit` leaves of this wave's own trips, between those that it passes by. `in_turn`: whether two warpgroups
     start theirs in turn. Raises InStep where waves meet in a trip."""
     low, dim = frame.low, str(frame.region.dim)

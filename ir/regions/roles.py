@@ -20,8 +20,7 @@ from wavedsl.ir.kernel.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.bulk_store import finish
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.rings import Ring, initialise
-from wavedsl.ir.lower.short_tiles import zero_rest
+from wavedsl.ir.lower.rings import Ring, initialise, zero_rest
 from wavedsl.ir.lower.workgroup_tiles import Turns
 from wavedsl.ir.regions.copying import loops_inside, produce, ring_states, set_states
 from wavedsl.ir.regions.first_tiles import ask_for_first_fills
