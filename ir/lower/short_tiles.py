@@ -4,8 +4,8 @@ In: a read whose tile lies in a ring. Out: how many of its rows copies bring (`a
 zero before anybody reads them (`zero_rows`).
 
 A tensor map gives zeros for rows outside of its array, but they cost time: on an H200 16 x 28672 x 8192 in tiles of
-64 x 64 x 128 took 166 us, 48 of whose 64 rows are outside, and 64 x 28672 x 8192 in the same tiles 125 us
-(benchmarks/results/h200.json). Over all candidates that were timed a row of 128 bytes outside takes 3 to 7 clocks of
+64 x 64 x 128 took 163 us, 48 of whose 64 rows are outside, and 64 x 28672 x 8192 in the same tiles 123 us
+(benchmarks/results/h200.json). Over all candidates that were timed a row of 128 bytes outside takes 3 to 8 clocks of
 an SM whose copies wait for memory, about what a row inside takes. So where one tile holds all of a dimension (a batch
 of 40 in a tile of 64 rows) its boxes end where the array does, and slots keep the zeros that they begin with.
 """

@@ -72,7 +72,7 @@ MOST_APART = 32
 """Parts at most that a second launch adds: 4 registers of a lane each, all loaded together."""
 OUTSIDE = 0.75
 """Of memory's time for a row, what one outside of an array takes. On an H200 16 rows in tiles of 64 x 64, where 0.75
-rows are outside for each that memory brings, took 1.3 to 1.6 times as long as 64 rows, 128 in tiles of 256 x 128 more
+rows are outside for each that memory brings, took 1.3 to 1.5 times as long as 64 rows, 128 in tiles of 256 x 128 more
 than this says (results/h200.json; `ir/lower/short_tiles.py`)."""
 PARTS_GAIN = 0.9
 """Share of the clocks of K in one part that several must be estimated to take at most, unless memory takes half of them
