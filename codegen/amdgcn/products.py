@@ -51,9 +51,3 @@ PRODUCTS = tuple(
 )
 """The first product of a target is its reference product. `l2_bytes` is one XCD's: what a workgroup's neighbours
 share."""
-
-
-def share_of_memory(target: str) -> float:
-    """Bytes per clock that memory has for a unit of a target's reference product where all units ask for some."""
-    chip = next(x for x in PRODUCTS if x.target == target)
-    return chip.hbm / chip.clock / chip.units

@@ -14,9 +14,8 @@ loop body knows what the previous trip left in flight.
 are estimated to have arrived by then, they are waited for together, and their own waits are not needed. The estimate
 (`_Clock`) counts what each unit takes for the whole workgroup; arrivals within `SLACK_CLOCKS` count as arrived, because
 the latencies are not known better. What was loaded together comes from vector memory one after the other: where there
-is something to do with the first results, the others have waits of their own. In loops it comes no faster than memory
-serves a unit when all units ask, and one wait is for two such results at most: what is stored frees registers for the
-next load, and where no load is on its way memory is idle.
+is something to do with the first results, the others have waits of their own. In loops it comes more slowly, and one
+wait is for few results: what is stored frees registers for the next load, and where none is on its way memory is idle.
 
 Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 * vmcnt counts global loads, stores and direct-to-LDS copies, in issue order; lgkmcnt counts LDS operations in issue
@@ -30,8 +29,7 @@ Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 from __future__ import annotations
 
 from wavedsl.codegen.amdgcn.isa import Unit
-from wavedsl.codegen.amdgcn.machine import UNITS, Inst, Program
-from wavedsl.codegen.amdgcn.products import share_of_memory
+from wavedsl.codegen.amdgcn.machine import UNITS, Block, Inst, Program
 from wavedsl.codegen.amdgcn.rows import Rows, is_barrier, queue_of
 from wavedsl.codegen.amdgcn.target import SIMDS, WAVE
 
@@ -52,10 +50,14 @@ _PLAIN = (1 << UNITS) - 1
 """Registers: what a merged wait may be for. How many copies stay in flight is the schedule's decision."""
 SLACK_CLOCKS = 16
 """Clocks by which a merged wait may come early: one LDS access."""
-ISSUE_CLOCKS, FETCH_CLOCKS, FETCH_BYTES = 4, 16, 16
-"""Clocks between two instructions of a wave, and in which vector memory gives a wave these bytes a lane."""
-MANY = 6
-"""Operations of a loop on their way of which one more or less leaves memory as busy."""
+ISSUE_CLOCKS, FETCH_CLOCKS = 4, 16
+"""Clocks between two instructions of a wave, and in which vector memory gives a wave 16 bytes a lane."""
+SLOW = 2
+"""How many times as long that takes in loops, as far as waits count on it: units share what is behind their ports."""
+LONG_PRODUCTS = 2.25
+"""Clocks of a trip's products, as a factor of its loads', beyond which the former leave these time enough."""
+FEW = 4
+"""Operations of a loop on their way that memory is not to have fewer of; half of more may be waited for together."""
 LONG_AGO = -4096
 """Clocks after which an operation has surely completed."""
 
@@ -96,8 +98,7 @@ def insert_waits(program: Program, rows: Rows) -> None:
     blocks = program.blocks
     waves = -(-program.block_threads // WAVE)
     wants = [[_wanted(inst) for inst in block.insts] for block in blocks]
-    slow = int(WAVE * FETCH_BYTES / share_of_memory(program.chip))
-    paces = [slow if block.depth else FETCH_CLOCKS for block in blocks]
+    paces = [_pace(block, waves) for block in blocks]
     entry: list[Queues | None] = [None] * len(blocks)
     entry[0] = ((), ())
     work = [0]
@@ -123,6 +124,13 @@ def insert_waits(program: Program, rows: Rows) -> None:
         block.insts = out
 
 
+def _pace(block: Block, waves: int) -> int:
+    """Clocks in which memory gives a wave of this block 16 bytes a lane, as far as waits count on it."""
+    products = sum(inst.row.issue for inst in block.insts if inst.row.unit is Unit.MFMA) * -(-waves // SIMDS)
+    loads = sum(inst.row.issue for inst in block.insts if queue_of(inst) == "vm") * waves
+    return FETCH_CLOCKS * (SLOW if block.depth and products <= LONG_PRODUCTS * loads else 1)
+
+
 def _unite(a: Queue, b: Queue) -> Queue:
     """Age by age union; what arrives last counts."""
     if len(a) < len(b):
@@ -145,10 +153,9 @@ def _walk(
     insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int, fetch: int
 ) -> Queues:
     """The queues after `insts`; with `out`, the instructions with their waits are appended to it. `fetch`: clocks in
-    which memory gives a wave `FETCH_BYTES` a lane."""
+    which memory gives a wave 16 bytes a lane."""
     vm, lgkm = list(state[0]), list(state[1])
     clock = _Clock(waves, fetch)
-    together = len(insts) if fetch == FETCH_CLOCKS else 1
     vm_any, lgkm_any = _registers(vm), _registers(lgkm)
     for at, inst in enumerate(insts):
         if inst.row == COPY_COMMIT:
@@ -171,8 +178,9 @@ def _walk(
                 clock.now = max(clock.now, lgkm[need_lgkm][1])
             if need_vm > 0:
                 clock.turn, oldest = came, need_vm
-                alone = queue_of(inst) == "vm" or (together == 1 and len(vm) < MANY)
-                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, fetch * waves, 0 if alone else together)
+                together = len(vm) if fetch == FETCH_CLOCKS else max(0, len(vm) - FEW) // 2
+                together = 0 if queue_of(inst) == "vm" else together
+                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, fetch * waves, together)
                 clock.turn += (oldest - need_vm + 1) * fetch * waves
             if need_lgkm > 0:
                 need_lgkm = _merged(lgkm, need_lgkm, wants, at, clock.now, clock.now, 0, len(insts))
