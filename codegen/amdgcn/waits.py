@@ -126,9 +126,12 @@ def insert_waits(program: Program, rows: Rows) -> None:
 
 def _pace(block: Block, waves: int) -> int:
     """Clocks in which memory gives a wave of this block 16 bytes a lane, as far as waits count on it."""
-    products = sum(inst.row.issue for inst in block.insts if inst.row.unit is Unit.MFMA) * -(-waves // SIMDS)
-    loads = sum(inst.row.issue for inst in block.insts if queue_of(inst) == "vm") * waves
-    return FETCH_CLOCKS * (SLOW if block.depth and products <= LONG_PRODUCTS * loads else 1)
+    if not block.depth:
+        return FETCH_CLOCKS
+    rows = [inst for inst in block.insts if not isinstance(inst.row, str)]
+    products = sum(inst.row.issue for inst in rows if inst.row.unit is Unit.MFMA) * -(-waves // SIMDS)
+    loads = sum(inst.row.issue for inst in rows if queue_of(inst) == "vm") * waves
+    return FETCH_CLOCKS * (SLOW if products <= LONG_PRODUCTS * loads else 1)
 
 
 def _unite(a: Queue, b: Queue) -> Queue:
