@@ -94,11 +94,18 @@ def test_cast_to_a_dtype_that_the_chip_lacks() -> None:
         ("gfx90a", "F32_16x16x32_F16", "it has F32_32x32x8_F16, F32_16x16x16_F16"),
         ("sm_80", "F32_16x16x16_F16", "F32_16x8x16_F16"),
         ("sm_80", "F32_64x64x16_F16", "F32_16x8x16_F16"),
+        ("sm_90a", "F32_16x16x16_F16", "it has F32_16x8x16_F16, F32_16x8x8_F16, F32_64x8x16_F16 to F32_64x256x16_F16"),
     ],
 )
 def test_matrix_instruction_that_the_chip_lacks(target: str, name: str, has: str) -> None:
     error = refused(wd.ConstraintError, gemm(more=f"wd.HardwareConstraint(mma_type=wd.MMAType.{name})"), target)
     expect(error, f"mma_type={name}: {target} has no such instruction for f16 x f16 -> f32", MMA, has)
+
+
+def test_matrix_instruction_that_is_too_large_for_the_tile() -> None:
+    error = refused(wd.ConstraintError, gemm(more="wd.HardwareConstraint(mma_type='F32_64x256x16_F16')"), "sm_90a")
+    message = "mma_type=F32_64x256x16_F16: no wave of this kernel has a tile for it"
+    expect(error, message, MMA, "a wave's tile is a multiple of 64x256x16")
 
 
 def test_accumulator_that_no_instruction_has() -> None:
