@@ -264,7 +264,13 @@ def load(path: str | Path) -> CompiledKernel:
         raise LaunchError(
             f"load: {path} is no compiled kernel", here(calls=False), "a file that CompiledKernel.save wrote"
         ) from error
-    return from_json(data)
+    try:
+        return from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LaunchError(
+            f"load: {path} lacks a part of a compiled kernel, or has it otherwise", here(calls=False),
+            "a file that CompiledKernel.save wrote, as it was written",
+        ) from error  # fmt: skip
 
 
 def assembler(target: str, name: str) -> Any:

@@ -185,7 +185,10 @@ class _Parser:
                 elif word == ".amdgpu_metadata":
                     metadata = []
                 else:
-                    self._directive(word, rest)
+                    try:
+                        self._directive(word, rest)
+                    except (ValueError, IndexError, struct.error):
+                        raise WaveError(f"line {number} of the text cannot be read: {line}") from None
                 continue
             name, eq, value = line.partition("=")
             if eq and name.strip().replace(".", "_").isidentifier() and not value.startswith("="):
@@ -444,6 +447,8 @@ class _Parser:
             return t
         if t[0] == "[":
             regs = [self._operand(x.strip()) for x in t[1:-1].split(",")]
+            if not all(isinstance(r, Reg) for r in regs):
+                raise ValueError(f"`{t}` lists no registers")
             return Reg(regs[0].file, regs[0].index, len(regs))
         if t in self.sets:
             return self.sets[t]
