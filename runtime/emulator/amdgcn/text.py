@@ -237,7 +237,8 @@ class _Parser:
             words = [a or b for a, b in parts]
             if words and words[0].isdigit():
                 path = words[2] if len(words) > 2 and parts[2][0] else words[1]
-                folder = words[1] + "/" if path is not words[1] and not path.startswith("/") else ""
+                bare = path is words[1] or path.startswith("/") or words[1] == "."  # "." beside a cell's name, say
+                folder = "" if bare else words[1] + "/"
                 self.files[int(words[0])] = folder + path
         elif word == ".loc":
             fields = rest.split()
