@@ -59,6 +59,9 @@ class CompiledKernel:
     defaults: dict[str, Any] = field(default_factory=dict)
     """Values of arguments that a call leaves out."""
 
+    def __repr__(self) -> str:
+        return f"<{self.name} for {self.target}: grid {self.grid}, block {self.block}>"
+
     def __reduce__(self) -> Any:
         """What files hold: without the graph and the kernel IR."""
         return from_json, (self.to_json(),)

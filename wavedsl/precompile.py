@@ -113,6 +113,13 @@ def _arguments(kernel: Any, extents: Mapping[Any, Any]) -> dict[str, Any]:
             continue
         axes, _ = p.annotation.resolve(kernel.subs)
         shape = [evaluate_int(d, extents) for d in axes]
+        if min(shape, default=0) < 0:
+            raise ConstraintError(
+                f"{kernel.name}.precompile: argument {p.name} has {min(shape)} elements along "
+                f"{axes[shape.index(min(shape))]}",
+                p.loc,
+                hint="sizes must make every extent a whole number from 0 on",
+            )
         if p.dtype.bits < 8 and p.dtype.kind != "bool" and shape:
             shape[-1] = -(-shape[-1] * p.dtype.bits // 8)
         out[p.name] = np.empty(shape, p.dtype.storage)
