@@ -1,7 +1,7 @@
-"""docs/measured.md from what was measured on a GPU.
+"""docs/measured.md, and its picture, from what was measured on a GPU.
 
-    python benchmarks/measured.py                  writes the page
-    python benchmarks/measured.py --check          fails if the page is not what the results give
+    python benchmarks/measured.py                  writes the page and the picture
+    python benchmarks/measured.py --check          fails if they are not what the results give
 
 In: `results/h200.json` of `gpu_session.py`, and beside it `h200_launch.json`, `h200_power.json`, `h200_ranking.json`
 where they are. Out: tables in Markdown, nothing that the JSON has not.
@@ -18,10 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from measured_plot import Panel, digest, draw, drawn_from
+
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "measured.md"
+PICTURE = PAGE.with_suffix(".svg")
 
 Rows = Sequence[dict[str, Any]]
+
+BOUND_BY_MEMORY = ("copy", "elementwise", "softmax", "rms_norm", "row_sum", "transpose", "gemv", "skinny", "small_k")
+"""Rows of memory-bound kernels whose rate of bytes says how good they are."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -167,6 +173,46 @@ def goals(session: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def panels(session: dict[str, Any]) -> list[Panel]:
+    """What the picture shows: rates of products in 16 bits, of attention, and of what memory bounds."""
+
+    def grouped(title: str, unit: str, providers: tuple[str, ...], rows: Sequence[tuple[str, str, Any]]) -> Panel:
+        counts: dict[str, int] = {}
+        for group, _, _ in rows:
+            counts[group] = counts.get(group, 0) + 1
+        return Panel(title, unit, providers, tuple(r[1] for r in rows), tuple(r[2] for r in rows), (*counts.items(),))
+
+    def products_of(row: dict[str, Any]) -> tuple[str, str, Any]:
+        ours, library, *triton = (
+            row["flops"] / row["seconds"][name] / 1e12 if name in row["seconds"] else None
+            for name in ("wavedsl", "cublas", "triton", "triton tma")
+        )
+        best = max((x for x in triton if x), default=None)
+        return row["case"], _size(row).replace(" ", ""), (ours, library, best)
+
+    def attention_of(row: dict[str, Any]) -> tuple[str, str, Any]:
+        rates = (row["flops"] / row[n]["seconds"] / 1e12 if n in row else None for n in ("wavedsl", "cudnn", "flash"))
+        group = f"{'gradients' if row['gradients'] else 'forward'}, d {row['d']}"
+        return group, f"{row['keys']}{' causal' if row['causal'] else ''}", (*rates,)
+
+    def memory_of(row: dict[str, Any]) -> tuple[str, str, Any]:
+        rates = (row["bytes"] / row[n]["seconds"] / 1e12 if n in row else None for n in ("wavedsl", "torch", "triton"))
+        return row["case"].replace("_", " "), _size(row).replace(" ", ""), (*rates,)
+
+    def order(row: dict[str, Any]) -> Any:
+        return row["gradients"], row["d"], row["causal"], row["keys"]
+
+    multiplied = [products_of(r) for r in session["gemm"] if "failed" not in r]
+    attended = [attention_of(r) for r in sorted(session["attention"], key=order) if "wavedsl" in r]
+    moved = [memory_of(r) for r in session["memory"] if "wavedsl" in r and r["case"] in BOUND_BY_MEMORY]
+    gpu = session["environment"][-1]["gpu"]["name"]
+    return [
+        grouped(f"Products of 16 bits, {gpu}", "TFLOP/s", ("wavedsl", "cuBLAS", "Triton, best of two"), multiplied),
+        grouped("Attention", "TFLOP/s", ("wavedsl", "cuDNN", "torch's flash"), attended),
+        grouped("Memory-bound kernels", "TB/s", ("wavedsl", "torch", "Triton"), moved),
+    ]
+
+
 def launches(found: dict[str, Any]) -> Iterator[str]:
     yield from table(
         ("group", "call", "us, median", "us, least"),
@@ -249,22 +295,29 @@ SECTIONS: Sequence[tuple[str, str, Callable[[dict[str, Any]], Iterator[str]]]] =
 )
 
 
-def page(results: Path) -> str:
-    """The page's text."""
+def _read(results: Path, name: str) -> dict[str, Any] | None:
+    path = results / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
-    def read(name: str) -> dict[str, Any] | None:
-        path = results / f"{name}.json"
-        return json.loads(path.read_text()) if path.exists() else None
 
-    session, earlier = read("h200"), read("h200_earlier")
+def session_in(results: Path) -> dict[str, Any]:
+    """The last session, with what it did not come to from the one before."""
+    session, earlier = _read(results, "h200"), _read(results, "h200_earlier")
     assert session is not None
-    if earlier is not None:  # what the last run did not come to
+    if earlier is not None:
         known = {_of(row): row for row in earlier["attention"] if "wavedsl" in row}
         session["attention"] = [r if "wavedsl" in r else known.get(_of(r), r) for r in session["attention"]]
+    return session
+
+
+def page(results: Path) -> str:
+    """The page's text."""
+    session = session_in(results)
     lines = ["# Measured on an H200", "", "Written by `benchmarks/measured.py`; not to be edited.", ""]
     lines += environment(session)
+    lines += [f"![rates beside those of others]({PICTURE.name})", ""]
     for title, name, section in SECTIONS:
-        found = read(name)
+        found = session if name == "h200" else _read(results, name)
         if found is not None:
             lines += [f"## {title}", "", *section(found)]
     return "\n".join(lines).rstrip() + "\n"
@@ -274,11 +327,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
-    text = page(HERE / "results")
+    text, shown = page(HERE / "results"), panels(session_in(HERE / "results"))
     if given.check:
-        return int(PAGE.read_text() != text)
+        return int(PAGE.read_text() != text or drawn_from(PICTURE) != digest(shown))
     PAGE.write_text(text)
-    print(f"written to {PAGE}")
+    draw(shown, PICTURE)
+    print(f"written to {PAGE} and {PICTURE}")
     return 0
 
 

@@ -387,7 +387,7 @@ class Tiles:
     """`rows` per workgroup and `step` rows of what is looped over per trip, of dQ and of dK and dV alike; `waves` along
     the rows; `apart`: dK and dV come from a kernel each. `part`: in this many parts a workgroup of the bias' gradient,
     which has no sums of head size but all four operands, takes the rows of one. `queries`: rows per trip of dK and dV
-    where that is not `step`."""
+    where that is not `step`; `values`: those of dV where it is `apart`."""
 
     rows: int = 64
     step: int = 32
@@ -395,6 +395,11 @@ class Tiles:
     apart: bool = False
     part: int = 1
     queries: int | None = None
+    values: int | None = None
+
+    def of_keys(self, gradient: str) -> tuple[int, int]:
+        """Queries per trip and keys of the kernel of dK ("k"), dV ("v") or more."""
+        return (self.values if gradient == "v" else None) or self.queries or self.step, self.rows
 
 
 SMALL = Tiles()
@@ -403,12 +408,15 @@ SMALL = Tiles()
 def tile_of(target: str, d: int, e: int | None = None, bits: int = 16) -> Tiles:
     """Tiles that suit a target, head sizes of keys and values, and inputs of that many `bits`: 8-bit tiles lie in
     shared memory as 16-bit ones too. On sm_90a a warpgroup's products have 64 rows: its sums of dK and dV take d / 2
-    and e / 2 of 232 registers, scores and their gradients half a step each and their roundings a quarter. A thread of
-    sm_80 has 255 for as many sums of a smaller tile."""
+    and e / 2 of 232 registers, scores and their gradients half a step each and their roundings a quarter. With 64 rows
+    per trip matrix units get all that they need of shared memory, with 32 they wait for it in scores and their
+    gradients. A thread of sm_80 has 255 for as many sums of a smaller tile."""
     wide = d + (e or d)
     if target == "sm_90a":
-        step = 64 if wide <= 256 else 32 if wide <= 384 or bits > 8 else 16
-        return Tiles(128, step, 2, wide > 320)
+        apart = wide > 320
+        if bits == 8 and wide > 256:
+            return Tiles(128, 32 if wide <= 384 else 16, 2, apart, values=64 if apart else None)
+        return Tiles(128, 64, 2, apart, queries=32 if 256 < wide and not apart else None)
     few = target == "sm_80"
     small = wide > (128 if few else 256)
     if few and not small:
@@ -425,13 +433,26 @@ def tile_for(variant: Variant, target: str, d: int, e: int | None = None, packed
     if target != "sm_90a":
         return tiles
     wide = d + (e or d)
-    added = variant.alibi or variant.bias or variant.cap is not None
+    added = variant.alibi + variant.bias + (variant.cap is not None)
     if packed and added:
-        return replace(tiles, queries=32 if wide <= 256 else 16, apart=tiles.apart or wide > 128)
+        return replace(
+            tiles, step=min(tiles.step, 32) if tiles.apart else tiles.step, queries=32 if wide <= 256 else 16,
+            values=None, apart=tiles.apart or wide > 128,
+        )  # fmt: skip
     if 128 < wide <= 256 and (added or packed or variant.dtype.bits == 8):
         return replace(tiles, queries=16 if variant.bias else 32)
     if 256 < wide <= 320 and variant.dtype.bits == 8:
         return replace(tiles, queries=16)
+    if not tiles.apart:
+        return tiles
+    if variant.dtype.bits == 8:
+        return replace(tiles, values=None) if packed else tiles
+    if added > 1:
+        return replace(tiles, step=32)
+    if variant.cap is not None:
+        return replace(tiles, queries=32, values=64)
+    if packed or variant.window:
+        return replace(tiles, queries=32 if packed and variant.group > 1 else 48)
     return tiles
 
 
@@ -506,13 +527,15 @@ def kernels(
     """The kernels in order. Unless `deterministic`, dQ is added up by atomics beside dK and dV, where these come from
     one kernel and no slopes have gradients, which the kernel of dQ computes. `schedule`: of that one kernel."""
     rows, step, waves = tiles.rows, tiles.step, tiles.waves
-    of_keys = {"tile": (tiles.queries or step, rows), "waves": waves}
     of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "shared": shared}
     once = not deterministic and not tiles.apart and not variant.alibi
     of = ("qkv",) if once else ("k", "v") if tiles.apart else ("kv",)
     return (
         delta_kernel(variant, tile=rows, zero=once),
-        *(keys_kernel(variant, of=x, schedule=schedule if once else None, **of_keys) for x in of),
+        *(
+            keys_kernel(variant, of=x, schedule=schedule if once else None, tile=tiles.of_keys(x), waves=waves)
+            for x in of
+        ),
         rounding_kernel(variant, tile=rows) if once else queries_kernel(variant, tile=(rows, step), waves=waves),
         *([bias_kernel(variant, **of_bias)] if variant.bias else []),
         *([heads_kernel(variant)] if variant.alibi or variant.sinks else []),

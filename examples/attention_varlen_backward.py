@@ -267,11 +267,13 @@ def kernels(variant: Variant, tiles: Tiles = backward.SMALL, order: str = "shd")
     """The kernels in order; those of `attention_backward` see one batch of all tokens (`arguments_for`)."""
     rows, step, waves = tiles.rows, tiles.step, tiles.waves
     tokens = replace(variant, order="b" + order)
-    of_keys = {"tile": (tiles.queries or step, rows), "waves": waves, "order": order}
     of_bias = {"tile": (rows // tiles.part, step), "waves": waves // tiles.part, "order": order}
     return (
         backward.delta_kernel(tokens, tile=rows),
-        *(keys_kernel(variant, of=x, **of_keys) for x in (("k", "v") if tiles.apart else ("kv",))),
+        *(
+            keys_kernel(variant, of=x, tile=tiles.of_keys(x), waves=waves, order=order)
+            for x in (("k", "v") if tiles.apart else ("kv",))
+        ),
         queries_kernel(variant, tile=(rows, step), waves=waves, order=order),
         *([bias_kernel(variant, **of_bias)] if variant.bias else []),
         *([backward.heads_kernel(tokens)] if variant.alibi or variant.sinks else []),

@@ -1,9 +1,9 @@
 """What users call of this package, and what its errors show them: their own line and their own frames.
 
-`door` decorates such a function. An error that leaves it towards a user's frame points at that call: a LaunchError
-moves there from where the argument is declared, to the expression that was passed where it names one (`Argument`), and
-the traceback has the user's frames alone (`tracebacks`). Where this package calls a door of its own, the error goes on
-to the door further out; where there is none (a command line, a thread of ours) it stays as it is.
+`door` decorates such a function. An error that leaves it towards a user's frame points at that call where it points
+nowhere; a LaunchError moves there from where the argument is declared, to the expression that was passed where it names
+one (`Argument`). The traceback has the user's frames alone (`tracebacks`). Where this package calls a door of its own,
+the error goes on to the door further out; where there is none (a command line, a thread of ours) it stays as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
-from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.errors import LaunchError, WaveError
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.source import is_ours, locate
 from wavedsl.ir.tracebacks import is_library_code, only_users_frames
@@ -51,8 +51,12 @@ def leave(error: Exception, parameters: Sequence[str], name: str) -> None:
     frame = sys._getframe(2)
     if is_ours(frame):
         return
-    if isinstance(error, LaunchError) and not error.at_call and not is_library_code(frame):
-        _point_at_call(error, frame, parameters, name)
+    if not is_library_code(frame):
+        if isinstance(error, LaunchError):
+            if not error.at_call:
+                _point_at_call(error, frame, parameters, name)
+        elif isinstance(error, WaveError) and error.location is None:
+            error.location = locate(frame.f_code, frame.f_lasti, frame.f_lineno)
     only_users_frames(error)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import Partition
-from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Region
+from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Node, Region
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.infer import Inference
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
@@ -94,11 +94,23 @@ def _static_grid(partition: Partition) -> tuple[Any, ...]:
     return tuple(grid)
 
 
+def _two_places(low: Lowering, size: int, meeting: Sequence[Node]) -> bool:
+    """Whether there are two places of so many bytes for what waves leave each other: where they are small, or where
+    multiply-adds read what waves have picked of each other, so that both operands are there as they come to them."""
+    if size <= TWO_PLACES:
+        return len(meeting) > 1 or any(n.op in PRODUCTS for n in meeting)
+    if not low.target.assembler_schedules or 4 * size > low.target.shared_bytes:
+        return False
+    picked = [n for n in meeting if n.op in ("extract", "shuffle")]
+    products = [low.inference.mmas[x.id] for n in picked for x in low.users().get(n.id, ()) if x.op == "mma"]
+    return any(x.atom.instruction == "fma" for x in products)
+
+
 def _run(low: Lowering) -> Kernel:
     """Places in shared memory, strategy, then the body; the kernel with what it needs."""
     converted, reduced, reducing = scratch_bytes(low)
     converted = place_sliced(low, converted)
-    if reduced <= TWO_PLACES and (len(reducing) > 1 or any(n.op in PRODUCTS for n in reducing)):
+    if _two_places(low, reduced, reducing):
         low.room.meeting.apart, reduced = reduced, 2 * reduced
     low.room.meeting.at = low.room.scratch + converted
     low.room.scratch_share = converted // low.partition.waves // 16 * 16

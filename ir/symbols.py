@@ -57,7 +57,8 @@ def symbol(name: str) -> sympy.Symbol:
     found = _INTERNED.get(name)
     if found is None:
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise ConstraintError(f"{name!r} is not a name for a symbol", hint="use a Python identifier")
+            said = f"{name!r} is not a name for a symbol"
+            raise ConstraintError(said, here(calls=False), hint="use a Python identifier")
         found = _INTERNED[name] = sympy.Symbol(name, integer=True, nonnegative=True)
     return found
 
@@ -72,7 +73,7 @@ def symbols(names: str) -> tuple[sympy.Symbol, ...]:
         raise ConstraintError(f"symbols({names!r})", here(calls=False), hint='one text: wd.symbols("M N K")')
     found = tuple(symbol(name) for name in names.replace(",", " ").split())
     if not found:
-        raise ConstraintError("symbols() got no names", hint='name them: wd.symbols("M N K")')
+        raise ConstraintError("symbols() got no names", here(calls=False), hint='name them: wd.symbols("M N K")')
     return found
 
 

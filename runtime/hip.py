@@ -125,10 +125,10 @@ class Hip:
     def __init__(self, index: int):
         self.hip = bindings()
         self.index = index
-        properties = self._call("hipGetDeviceProperties", index)
-        self.arch = str(properties.gcnArchName)
+        properties = self._properties()
+        self.arch = os.fsdecode(properties.gcnArchName)
         """The chip with its modes, as in `gfx942:sramecc+:xnack-`; the target is the part before the first colon."""
-        self.name = str(properties.name)
+        self.name = os.fsdecode(properties.name)
         self.device = Device("hip", index, known_target(self.arch.partition(":")[0]))
         self._streams = _Pointers()
         self._room = _Room()
@@ -142,6 +142,15 @@ class Hip:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return check(self.hip, getattr(self.hip, name)(*arguments), name)
+
+    def _properties(self) -> Any:
+        """What the device is. Bindings before release 10 fill a record that they are handed."""
+        try:
+            return self._call("hipGetDeviceProperties", self.index)
+        except TypeError:
+            properties = self.hip.hipDeviceProp_t()
+            self._call("hipGetDeviceProperties", properties, self.index)
+            return properties
 
     def _refused(self, status: int, name: str) -> None:
         """Raise what `check` raises for the status of a call by ctypes."""

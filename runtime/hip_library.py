@@ -11,9 +11,11 @@ look while it loads its library, and what errors say where two are there after a
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 NAME = "libamdhip64.so"
 MAPS = Path("/proc/self/maps")
@@ -35,8 +37,12 @@ def loaded() -> list[str]:
 
 @contextmanager
 def found_by_bindings() -> Iterator[None]:
-    """While hip-python loads its library: let it be the one that is there. It is looked for as ROCM_PATH/lib/NAME."""
+    """While hip-python loads its library: let it be the one that is there. It is looked for as ROCM_PATH/lib/NAME;
+    releases before 10 open what `hip.chip.DLL` says, which is a name for the loader."""
     there = loaded()
+    chip: Any = sys.modules.get("hip.chip")
+    if there and hasattr(chip, "DLL"):
+        chip.DLL = os.fsencode(there[0])
     folder = os.path.dirname(there[0]) if there else ""
     if os.path.basename(folder) != "lib" or not os.path.exists(os.path.join(folder, NAME)):
         yield
@@ -59,6 +65,6 @@ def mixed() -> str:
         return ""
     return (
         f"two HIP runtimes are loaded, {' and '.join(there)}: neither knows the other's streams. Set ROCM_PATH "
-        "before Python starts so that ROCM_PATH/lib has the one that the arrays' package brings, or install that "
-        "package for the ROCm that is installed"
+        "before Python starts so that ROCM_PATH/lib has the one that the arrays' package brings (before hip-python "
+        "10, LD_LIBRARY_PATH to that folder), or install that package for the ROCm that is installed"
     )

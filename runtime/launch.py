@@ -109,16 +109,17 @@ def _compiled(
     full_key = (device.target, *key)
     compiled = table.get(full_key)
     if compiled is None:
-        why = "it was asked for" if asked else _why(list(arguments), full_key, table)
+        why = "it was asked for" if asked else _why(list(arguments), full_key, table, kernel.forgotten)
         compiled = table[full_key] = kernel.compile_cached(arguments, device.target, why, asked)
     return compiled, device
 
 
-def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, ...], Any]) -> str:
-    """What a call has that no compiled kernel fits: against the one that differs least."""
+def _why(names: Sequence[str], key: tuple[Any, ...], table: Mapping[tuple[Any, ...], Any], forgotten: str) -> str:
+    """What a call has that no compiled kernel fits: against the one that differs least. `forgotten`: why those from
+    before do not count."""
     known = [k for k in table if k[0] == key[0]]
     if not table:
-        return "first call in this process"
+        return forgotten or "first call in this process"
     if not known:
         return f"first call for {key[0]}"
     near = min(known, key=lambda k: sum(a != b for a, b in zip(k[1:], key[1:])))

@@ -77,6 +77,9 @@ class ScalarType:
 
 def _split(items: Any, owner: str) -> tuple[tuple[Any, ...], DType]:
     items = items if isinstance(items, tuple) else (items,)
+    example = "wd.Scalar[wd.f32]" if owner == "Scalar" else f"wd.{owner}[M, N, wd.f16]"
+    if not items:
+        raise TraceError(f"{owner}[…] is empty", here(calls=False), hint=f"for example {example}")
     dtype = items[-1]
     if not isinstance(dtype, DType):
         same = next((d for d in ALL.values() if dtype is d.numpy and not d.packed), None)
@@ -86,14 +89,14 @@ def _split(items: Any, owner: str) -> tuple[tuple[Any, ...], DType]:
             here(calls=False),
             hint=f"write wd.{same}"
             if same is not None
-            else f"put the element type last, for example wd.{owner}[M, N, wd.f16]{alone}",
+            else f"put the element type last, for example {example}{alone}",
         )
     return items[:-1], dtype
 
 
 def _dims(items: tuple[Any, ...], owner: str) -> tuple[Any, ...]:
     for item in items:
-        if not is_dim(item):
+        if not is_dim(item) or (isinstance(item, int) and item < 0):
             raise TraceError(
                 f"{owner}[…]: {item!r} is not a dimension",
                 here(calls=False),
@@ -165,6 +168,11 @@ class Scalar:
             raise TraceError(
                 f"Scalar[…] takes a dtype only, not {names(dims)}", here(calls=False), hint="wd.Scalar[wd.f32]"
             )
+        if dtype.packed:
+            raise TraceError(
+                f"Scalar[{dtype}]: a number of {dtype.bits} bits is not passed by itself", here(calls=False),
+                hint=f"wd.Scalar[{'wd.f32' if dtype.is_float else 'wd.i32'}], and wd.cast(x, wd.{dtype}) in the kernel",
+            )  # fmt: skip
         return ScalarType(dtype)
 
 

@@ -106,6 +106,9 @@ class Value:
     def __ceil__(self) -> Any:
         return self.builder.apply("ceil", (self,))
 
+    def __trunc__(self) -> Any:
+        return self.builder.apply("trunc", (self,))
+
     def __pow__(self, exponent: Any) -> Any:
         """Whole exponents of the source are products where they are small, so that negative bases have powers; larger
         ones are `pow` of the magnitude, with the sign of the base if they are odd. Others are `pow`.

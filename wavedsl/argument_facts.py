@@ -44,7 +44,7 @@ def describe_arguments(
             add(a.name, "scalar", a.dtype, max(1, a.dtype.bits // 8))
             continue
         add(a.name, "pointer", a.dtype, 8, a.hidden, access.get(a.name, "read"))
-        extents = tuple(_known(evaluate(d, dims), a.name, d) for d in a.dims)
+        extents = tuple(_known(evaluate(d, dims), a, d) for d in a.dims)
         es = max(1, a.dtype.bits // 8)
         given = None if arguments is None else arguments.get(a.name)
         strides, align = _strides(a, extents, es, given)
@@ -111,12 +111,18 @@ def _largest_tiles(graph: Graph, names: Collection[str], partition: Any) -> dict
     return found
 
 
-def _known(extent: Any, argument: str, dim: Any) -> int | None:
+def _known(extent: Any, argument: Any, dim: Any) -> int | None:
+    """An extent as a number, None where it is known at run time only. ConstraintError for what no array can have."""
     if extent is DYNAMIC:
         return None
-    if isinstance(extent, int):
+    if isinstance(extent, int) and extent >= 0:
         return extent
-    raise ConstraintError(f"argument {argument}: the extent {dim} has no value", hint=f"bind it: subs={{{dim}: …}}")
+    free = sorted(getattr(extent, "free_symbols", ()), key=str)
+    if free:
+        said, hint = "has no value", f"bind it: subs={{{', '.join(f'{s}: …' for s in free)}}}"
+    else:
+        said, hint = f"is {extent}", "sizes must make every extent a whole number from 0 on"
+    raise ConstraintError(f"argument {argument.name}: the extent {dim} {said}", argument.loc, hint=hint)
 
 
 def _strides(a: Any, extents: Sequence[int | None], es: int, given: Any) -> tuple[tuple[int | None, ...], int]:

@@ -496,7 +496,7 @@ def _doctor(options: Any) -> int:
     print("devices:")
     for kind, package, extra in (("cuda", "cuda-python", "cuda"), ("hip", "hip-python", "rocm")):
         driver = "found" if devices.driver_present(kind) else "none"
-        bindings = "installed" if devices.bindings_installed(kind) else f"missing; pip install 'wavedsl[{extra}]'"
+        bindings = _release(package) if devices.bindings_installed(kind) else f"missing; pip install 'wavedsl[{extra}]'"
         print(f"  {kind}: driver {driver}; {package} {bindings}")
     for device in devices.gpus():
         opened = devices.open_driver(device.kind, device.index)
@@ -505,6 +505,16 @@ def _doctor(options: Any) -> int:
     print(f"default device: {devices.default()}")
     print(f"cache: {cache.folder()}, {len(cache.entries())} entries")
     return 0
+
+
+def _release(package: str) -> str:
+    """Which release of an importable package there is; its parts may have come without it."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "installed"
 
 
 # -------------------------------------------------------------------------------------------------------------- shared

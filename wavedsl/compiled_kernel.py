@@ -59,6 +59,9 @@ class CompiledKernel:
     defaults: dict[str, Any] = field(default_factory=dict)
     """Values of arguments that a call leaves out."""
 
+    def __repr__(self) -> str:
+        return f"<{self.name} for {self.target}: grid {self.grid}, block {self.block}>"
+
     def __reduce__(self) -> Any:
         """What files hold: without the graph and the kernel IR."""
         return from_json, (self.to_json(),)
@@ -264,7 +267,13 @@ def load(path: str | Path) -> CompiledKernel:
         raise LaunchError(
             f"load: {path} is no compiled kernel", here(calls=False), "a file that CompiledKernel.save wrote"
         ) from error
-    return from_json(data)
+    try:
+        return from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LaunchError(
+            f"load: {path} lacks a part of a compiled kernel, or has it otherwise", here(calls=False),
+            "a file that CompiledKernel.save wrote, as it was written",
+        ) from error  # fmt: skip
 
 
 def assembler(target: str, name: str) -> Any:

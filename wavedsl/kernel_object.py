@@ -136,6 +136,8 @@ class Kernel:
         self._variants: dict[Any, Kernel] = {}
         self._dispatch: Any = None
         self._outside: Snapshot | None = None
+        self.forgotten = ""
+        """Why what was compiled before does not count any more; empty where nothing was."""
         self.unchanged: Callable[[], bool] | None = None
         """Whether globals and closed-over variables are what they were when it was traced; None: it has none."""
         self.ways: Any = UNLAUNCHED
@@ -194,6 +196,7 @@ class Kernel:
         """
         if self._outside is None or self._outside.same():
             return
+        self.forgotten = f"{' and '.join(self._outside.different)} changed since it was traced"
         self._graphs, self._variants, self._outside, self.unchanged = {}, {}, None, None
         self._dispatch, self.ways = None, UNLAUNCHED
         launch = sys.modules.get("wavedsl.runtime.launch")

@@ -26,7 +26,7 @@ _PLAIN = (int, float, complex, str, bytes, tuple, frozenset, np.generic)
 """Kinds of values that are the same where they are equal."""
 
 Place = tuple[Any, str]
-"""Where a value is read: (globals, name) or (cell, "")."""
+"""Where a value is read, and its name: (globals, name) or (cell, name)."""
 
 
 class Snapshot:
@@ -37,6 +37,8 @@ class Snapshot:
     """
 
     unchanged: Callable[[], bool] | None
+    different: tuple[str, ...] = ()
+    """Names of the values that `same` found to be others."""
 
     def __init__(self, function: Callable[..., Any]):
         found = {(id(where), name): (where, name) for where, name in _places(function, set())}
@@ -52,7 +54,9 @@ class Snapshot:
     def same(self) -> bool:
         """Whether every value is, or equals, what it was."""
         now = [_value(p) for p in self._places]
-        if not all(_equal(a, b) for a, b in zip(now, self._values)):
+        changed = [name for (_, name), a, b in zip(self._places, now, self._values) if not _equal(a, b)]
+        if changed:
+            self.different = tuple(dict.fromkeys(changed))
             return False
         self._take(now)
         return True
@@ -90,7 +94,7 @@ def _places(function: Any, seen: set[int]) -> Iterator[Place]:
     """Every place that the function, or a plain function that it names, reads."""
     seen.add(id(function))
     own: list[Place] = [(function.__globals__, name) for name in _globals_read(function.__code__)]
-    own += [(cell, "") for cell in function.__closure__ or ()]
+    own += zip(function.__closure__ or (), function.__code__.co_freevars)
     for place in own:
         yield place
         value = _value(place)

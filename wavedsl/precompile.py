@@ -15,6 +15,7 @@ import numpy as np
 
 from wavedsl.binding import check_subs
 from wavedsl.ir.errors import ConstraintError
+from wavedsl.ir.source import here
 from wavedsl.ir.symbols import evaluate_int
 from wavedsl.tracer.annotations import ScalarType
 
@@ -42,7 +43,7 @@ def precompile(kernel: Any, arguments: Mapping[str, Any] | None, subs: Any, targ
     given: Sequence[Mapping[Any, Any]] = [subs or {}] if subs is None or isinstance(subs, Mapping) else list(subs)
     found: dict[int, Any] = {}
     for sizes in given:
-        for extents in _complete(kernel, check_subs(sizes, kernel.loc)):
+        for extents in _complete(kernel, check_subs(sizes, here(calls=False))):
             compiled = compile_ahead(kernel, _arguments(kernel, extents), target)
             found[id(compiled)] = compiled
     return list(found.values())
@@ -89,14 +90,14 @@ def _complete(kernel: Any, sizes: dict[Any, Any]) -> Iterator[dict[Any, Any]]:
     if fixed:
         raise ConstraintError(
             f"{kernel.name}.precompile: {', '.join(map(str, fixed))} has no extent",
-            kernel.loc,
+            here(calls=False),
             hint=f"give it: subs={{{fixed[0]}: …}}, declare it dynamic, or pass arrays",
         )
     tiles = [k for k in sizes if k not in dims]
     if tiles:
         raise ConstraintError(
             f"{kernel.name}.precompile: {', '.join(map(str, tiles))} is no dimension of an argument",
-            kernel.loc,
+            here(calls=False),
             hint="tiles are bound by the decorator's subs: calls use those",
         )
     for extents in itertools.product(CLASSES, repeat=len(open_dims)):
@@ -112,6 +113,13 @@ def _arguments(kernel: Any, extents: Mapping[Any, Any]) -> dict[str, Any]:
             continue
         axes, _ = p.annotation.resolve(kernel.subs)
         shape = [evaluate_int(d, extents) for d in axes]
+        if min(shape, default=0) < 0:
+            raise ConstraintError(
+                f"{kernel.name}.precompile: argument {p.name} has {min(shape)} elements along "
+                f"{axes[shape.index(min(shape))]}",
+                p.loc,
+                hint="sizes must make every extent a whole number from 0 on",
+            )
         if p.dtype.bits < 8 and p.dtype.kind != "bool" and shape:
             shape[-1] = -(-shape[-1] * p.dtype.bits // 8)
         out[p.name] = np.empty(shape, p.dtype.storage)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import inspect
 import statistics
 import sys
 import time
@@ -107,7 +108,10 @@ def do_bench(
         raise ConstraintError(
             f"do_bench: return_mode={return_mode!r}", hint=f"one of {', '.join(RETURN_MODES)} and all"
         )
-    if quantiles is not None and not all(0 <= q <= 1 for q in quantiles):
+    for name, value in (("warmup", warmup), ("rep", rep)):
+        if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise ConstraintError(f"do_bench: {name}={value!r}", hint="milliseconds, from 0 on")
+    if quantiles is not None and not _are_shares(quantiles):
         raise ConstraintError(f"do_bench: quantiles={quantiles!r}", hint="shares from 0 to 1, such as [0.5, 0.2, 0.8]")
     times = bench(fn, warmup / 1e3, rep / 1e3, flush)
     if quantiles is not None:
@@ -115,6 +119,13 @@ def do_bench(
     if return_mode == "all":
         return [1e3 * s for s in times.seconds]
     return 1e3 * RETURN_MODES[return_mode](times.seconds)
+
+
+def _are_shares(quantiles: Any) -> bool:
+    try:
+        return all(0 <= q <= 1 for q in quantiles)
+    except TypeError:
+        return False
 
 
 def bench(fn: Callable[[], Any], warmup: float, rep: float, flush: bool | Callable[[], Any] = True) -> Times:
@@ -196,11 +207,13 @@ def bench_compiled(
 # ----------------------------------------------------------------------------------------------------------- reports
 
 
+@with_options({"color": "styles", "colors": "styles", "title": "plot_name"}, "wd.testing.Benchmark")
 @dataclass(frozen=True)
 class Benchmark:
     """One table and plot. For each of `x_vals` and each of `line_vals` the function is called with them, `line_arg` and
     `args` by name; it returns a number, a tuple (middle, low, high), or None where a provider cannot do it. An x value
-    stands for all `x_names`, a tuple has one for each."""
+    stands for all `x_names`, a tuple has one for each. `styles`: per line a colour and a form of matplotlib's, such as
+    ("blue", "-")."""
 
     x_names: Sequence[str]
     x_vals: Sequence[Any]
@@ -213,12 +226,18 @@ class Benchmark:
     ylabel: str = ""
     x_log: bool = False
     y_log: bool = False
+    styles: Sequence[tuple[str, str]] | None = None
 
     def __post_init__(self) -> None:
         if len(self.line_vals) != len(self.line_names):
             raise ConstraintError(
                 f"{self.plot_name}: {len(self.line_vals)} line_vals, but {len(self.line_names)} line_names",
                 hint="one name per value",
+            )
+        if self.styles is not None and len(self.styles) < len(self.line_vals):
+            raise ConstraintError(
+                f"{self.plot_name}: {len(self.line_vals)} line_vals, but {len(self.styles)} styles",
+                hint="a colour and a form per line: [('blue', '-'), ('green', '--')]",
             )
 
 
@@ -253,6 +272,7 @@ class Mark:
         self.fn = fn
         self.benchmarks = list(benchmarks)
 
+    @with_options({}, "run")
     def run(
         self,
         show_plots: bool = False,
@@ -261,9 +281,11 @@ class Mark:
         **given: Any,
     ) -> list[Table]:
         """Run all benchmarks; one table each. `save_path`: a folder for CSV files, and plots where matplotlib is
-        installed; `show_plots` needs it. `given` goes to the function as it is."""
+        installed; `show_plots` needs it. `given` goes to the function as it is. Raises ConstraintError where the
+        function does not take what it is given."""
         tables = []
         for b in self.benchmarks:
+            self._check(b, given)
             result, ranges = self._run(b, given)
             tables.append(result)
             if print_data:
@@ -273,6 +295,18 @@ class Mark:
             if show_plots or (save_path and _has_matplotlib()):
                 _plot(b, result, ranges, show_plots, save_path)
         return tables
+
+    def _check(self, b: Benchmark, given: Mapping[str, Any]) -> None:
+        """ConstraintError where the function cannot be called with these names."""
+        names = (*b.x_names, b.line_arg, *b.args, *given)
+        try:
+            inspect.signature(self.fn).bind(**dict.fromkeys(names))
+        except TypeError as error:
+            hint = f"def bench({', '.join(names)}): x_names, line_arg and args are given by name"
+            if "return_df" in given:
+                hint = "run gives tables, whose rows are tuples: pandas.DataFrame(table.rows, columns=table.heads)"
+            name = getattr(self.fn, "__name__", "the function")
+            raise ConstraintError(f"{b.plot_name}: {name} cannot be called: {error}", hint=hint) from None
 
     def _run(self, b: Benchmark, given: Mapping[str, Any]) -> tuple[Table, list[list[Any]]]:
         rows, ranges = [], []
@@ -288,9 +322,14 @@ class Mark:
         return Table(b.plot_name, (*b.x_names, *b.line_names), tuple(rows)), ranges
 
 
+@with_options(name="wd.testing.perf_report")
 def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
     """Decorates a function of sizes and a provider; gives a `Mark` whose `run` measures it."""
-    many = [benchmarks] if isinstance(benchmarks, Benchmark) else list(benchmarks)
+    many: list[Any] = list(benchmarks) if isinstance(benchmarks, (list, tuple)) else [benchmarks]
+    for b in many:
+        if not isinstance(b, Benchmark):
+            hint = "@perf_report(Benchmark(x_names=[…], x_vals=[…], …)), or a list of them"
+            raise ConstraintError(f"perf_report: {b!r} is no Benchmark", hint=hint)
     return lambda fn: Mark(fn, many)
 
 
@@ -308,7 +347,9 @@ def _plot(b: Benchmark, result: Table, ranges: list[list[Any]], show: bool, save
     xs = [row[0] for row in result.rows]
     for i, name in enumerate(b.line_names):
         ys = [row[len(b.x_names) + i] for row in result.rows]
-        axes.plot(xs, [float("nan") if y is None else y for y in ys], marker=".", label=name)
+        color, form = (None, "-") if b.styles is None else b.styles[i]
+        ys = [float("nan") if y is None else y for y in ys]
+        axes.plot(xs, ys, color=color, linestyle=form, marker=".", label=name)
         spread = [r[i] for r in ranges]
         if all(isinstance(r, tuple) and len(r) == 3 for r in spread):
             axes.fill_between(xs, [r[1] for r in spread], [r[2] for r in spread], alpha=0.15)

@@ -90,7 +90,7 @@ def _code(program: Program, files: dict[str, int], out: list[str]) -> None:
             if loc is not None:
                 here = (loc.file, loc.line, loc.col)
                 if here != last:
-                    out.append(f"\t.loc {files[loc.file]} {loc.line} {loc.col}")
+                    out.append(f"\t.loc {files[loc.file]} {loc.line} {loc.col + 1}")
                     last = here
                 if inst.added:
                     line = f"{line:<{_COMMENT_COLUMN}} ; {inst.added}"

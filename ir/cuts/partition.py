@@ -314,7 +314,26 @@ def _cut(
             resolved.hardware.loc,
             f"write threads_per_wave={target.wave_size}, or leave it out",
         )
+    _check_asked(partition, resolved)
     return partition
+
+
+def _check_asked(partition: Partition, resolved: ResolvedConstraints) -> None:
+    """Raise ConstraintError where the waves are not as many as `waves_per_block` asks for."""
+    asked = resolved.hardware.waves_per_block
+    if asked is None or prod(asked) == partition.waves:
+        return
+    found = [1, 1, 1]
+    for d in partition.order:
+        axis = partition.dims[d].axis
+        found[axis if axis is not None else resolved[d].turns or 0] *= partition.dims[d].waves
+    shares = ", ".join(f"{p.waves} along {d}" for d in partition.order if (p := partition.dims[d]).waves > 1)
+    raise ConstraintError(
+        f"waves_per_block={asked} asks for {prod(asked)} waves, but the workgroup's tile has {partition.waves}"
+        + (f" ({shares})" if shares else ""),
+        resolved.hardware.loc,
+        f"leave waves_per_block out, or give {tuple(found)}",
+    )
 
 
 @dataclass

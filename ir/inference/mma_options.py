@@ -269,7 +269,7 @@ def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None)
             raise lacking(target, d, node.loc)
     scaled = node.op == "scaled_mma"
     atoms = [t for t in target.mma_atoms if {t.a_dtype, t.b_dtype} == {a, b} and scaled == bool(t.scale_block)]
-    have = [t.name.removeprefix("SCALED_") for t in atoms if t.blocks == t.parts == 1]
+    have = [_plain_name(t) for t in atoms if t.blocks == t.parts == 1]
     if scaled and not any(t.scale_block for t in target.mma_atoms):
         raise ConstraintError(
             f"{target.name} has no matrix instruction that takes scales",
@@ -277,13 +277,31 @@ def _no_atom(node: Node, a: DType, b: DType, target: Target, wanted: str | None)
             "gfx950 has; elsewhere cast the operands and multiply by their scales",
         )
     if wanted is not None:
+        wide = () if target.warpgroup is None else target.warpgroup().mma_atoms
+        named, warpgroups = ([_plain_name(t) for t in ts if _computes(t, a, b, node)] for ts in (atoms, wide))
+        if wanted in warpgroups:  # where it fits, plans for warpgroups came first
+            raise ConstraintError(
+                f"mma_type={wanted}: no wave of this kernel has a tile for it",
+                node.loc,
+                f"a wave's tile is a multiple of {wanted.split('_')[1]} (M x N x K; M and N may change places)",
+            )
+        named += [f"{warpgroups[-1]} to {warpgroups[0]}"] if warpgroups else []
         raise ConstraintError(
             f"mma_type={wanted}: {target.name} has no such instruction for {a.name} x {b.name} -> {node.dtype.name}",
             node.loc,
-            f"it has {', '.join(have)}" if have else "leave mma_type out",
+            f"it has {', '.join(named)}" if named else "leave mma_type out",
         )
     raise ConstraintError(
         f"{target.name} has no matrix instruction for {a.name} x {b.name} -> {node.dtype.name}",
         node.loc,
         f"it has {', '.join(have)}: change the accumulator's dtype" if have else "cast the operands first",
     )
+
+
+def _computes(atom: MmaAtom, a: DType, b: DType, node: Node) -> bool:
+    """Whether an instruction multiplies these dtypes to the node's."""
+    return {atom.a_dtype, atom.b_dtype} == {a, b} and atom.acc_dtype is node.dtype and atom.blocks == atom.parts == 1
+
+
+def _plain_name(atom: MmaAtom) -> str:
+    return atom.name.removeprefix("SCALED_")

@@ -181,9 +181,14 @@ def _laid_out(
 
 def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
     """The same constraints with four waves that are neighbours along one dimension as one."""
+    asked = resolved.hardware.waves_per_block
     for d, r in resolved.dims.items():
         if r.wave is not None and (r.workgroup or r.loop or 0) // r.wave % 4 == 0:
-            yield replace(resolved, dims={**resolved.dims, d: replace(r, wave=4 * r.wave)})
+            hardware, axis = resolved.hardware, r.axis or 0
+            if asked is not None and axis < len(asked) and asked[axis] % 4 == 0:
+                fused = (*asked[:axis], asked[axis] // 4, *asked[axis + 1 :])
+                hardware = replace(hardware, waves_per_block=fused)
+            yield replace(resolved, dims={**resolved.dims, d: replace(r, wave=4 * r.wave)}, hardware=hardware)
 
 
 def _layouts_text(graph: Graph, inference: Inference) -> str:

@@ -9,10 +9,12 @@ INVARIANT: every op still comes after what it reads; ops with effects, and moves
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from wavedsl.ir.kernel.build_core import PINNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.late_loads import latest
 from wavedsl.ir.kernel.pressure import NAMES, pressure
 from wavedsl.ir.kernel.read_again import constant_loads, read_again
 from wavedsl.ir.target import Target, wave_room
@@ -39,6 +41,12 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     _order(kernel, target)
     now = pressure(kernel, target)
     ordered = now < held and (not target.assembler_schedules or now <= WORTH * held)
+    if target.assembler_schedules and now > room:
+        by_text = _Saved(kernel)
+        before.restore()
+        if _come_late(kernel, target, WORTH * (now if ordered else held)):
+            return None
+        by_text.restore()
     if now > room:
         elements = _Saved(kernel)
         again = read_again(kernel, target, room)
@@ -53,6 +61,20 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     return kernel
 
 
+def _come_late(kernel: Kernel, target: Target, most: float) -> bool:
+    """Move loads of shared memory down to the multiply-adds that read them, where `most` registers are enough then:
+    ptxas does not move them over barriers. Else the kernel is as it was."""
+    names = {op.name for op in kernel.body.walk()}
+    if "ffma" not in names or not names.isdisjoint(PINNED):
+        return False
+    before = _Saved(kernel)
+    _order(kernel, target, stay=("ffma",), late=True)
+    if pressure(kernel, target) <= most:
+        return True
+    before.restore()
+    return False
+
+
 def on_demand(kernel: Kernel, target: Target, stay: Sequence[str] = ()) -> int:
     """Registers that values take together in the order in which they are computed, and loaded, as they are asked for,
     but for ops of names that `stay`: a product's multiply-adds, which would add up one sum after the other. The kernel
@@ -64,11 +86,15 @@ def on_demand(kernel: Kernel, target: Target, stay: Sequence[str] = ()) -> int:
     return found
 
 
-def _order(kernel: Kernel, target: Target, again: Sequence[Op] = (), stay: Sequence[str] = ()) -> None:
-    """`again`: what may move although it loads; `stay`: names of what may not."""
+def _order(
+    kernel: Kernel, target: Target, again: Sequence[Op] = (), stay: Sequence[str] = (), late: bool = False
+) -> None:
+    """`again`: what may move although it loads; `stay`: names of what may not; `late`: whether loads of shared memory
+    move down as far as what they read stays the same."""
     products = any(op.name in PINNED for op in kernel.body.walk())
     for region in list(kernel.body.regions()):
-        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again), products, stay).out
+        before = latest(kernel, region) if late else {}
+        region.ops[:] = _Order(region, target.scalar_registers, frozenset(again), products, stay, before).out
 
 
 MANY = 8
@@ -105,10 +131,14 @@ class _Order:
 
     def __init__(
         self, region: Region, scalars: bool, again: Set[Op] = frozenset(), products: bool = False,
-        stay: Collection[str] = (),
+        stay: Collection[str] = (), before: Mapping[Op, Op] = MappingProxyType({}),
     ):  # fmt: skip
-        self.scalars, self.products = scalars, products
-        movable = [op in again or (_movable(op) and op.name not in stay) for op in region.ops]
+        """`before`: loads that may move down, and in front of which op each stands at the latest."""
+        self.scalars, self.products, self.before = scalars, products, before
+        movable = [op in again or op in before or (_movable(op) and op.name not in stay) for op in region.ops]
+        due: dict[Op, list[Op]] = {}
+        for load, op in before.items():
+            due.setdefault(op, []).append(load)
         self.waiting: dict[Value, Op] = {v: op for op, m in zip(region.ops, movable) if m for v in op.results}
         self.read: dict[Op, list[Value]] = {}
         """What an op or a body of it reads, each once."""
@@ -129,6 +159,9 @@ class _Order:
         self.own = {v for op in region.ops for v in op.results}
         self.made = set(region.args)
         for op, moves in zip(region.ops, movable):
+            for load in due.get(op, ()):
+                if load.results[0] in self.waiting:
+                    self.emit(load)
             if not moves:
                 self.emit(op)
         for op in region.ops:  # what nobody reads
@@ -188,7 +221,7 @@ class _Order:
         while work:
             v, ready = work.pop()
             made = self.waiting.get(v)
-            if made is None:
+            if made is None or made in self.before:
                 return None
             if ready:
                 out[made] = None

@@ -1,4 +1,4 @@
-"""Rows are loaded again behind a barrier where a wave cannot hold them until then.
+"""Rows are loaded again behind a barrier, or a loop that has some, where a wave cannot hold them until then.
 
 In: a kernel whose values are together more than a wave's registers, in the order in which they are asked for. Out: the
 same, in which some of what barriers separate from its readers is made again behind them: elements of arrays that the
@@ -33,12 +33,12 @@ LONG = frozenset({"fdiv", "sqrt", "div", "rem"})
 
 
 def read_again(kernel: Kernel, target: Target, room: int) -> list[Op]:
-    """Hold no more over the kernel's barriers than leaves `FREE` of `room` registers, as far as what is held can be
-    made again. What was: all of it may move down to its readers."""
+    """Hold no more over the kernel's barriers and loops than leaves `FREE` of `room` registers, as far as what is held
+    can be made again. What was: all of it may move down to its readers."""
     region = kernel.body
     phases = [0]
     for op in region.ops:
-        phases.append(phases[-1] + (op.name == "barrier"))
+        phases.append(phases[-1] + _parts(op))
     if phases[-1] == 0:
         return []
     plan = _Plan(region, phases, kernel, target.scalar_registers)
@@ -202,7 +202,7 @@ class _Plan:
             for x in (op, *(y for body in op.regions for y in body.walk())):
                 x.args = tuple(again(a) for a in x.args)
             out.append(op)
-            if op.name == "barrier":
+            if _parts(op):
                 gone |= self._not_held(phase)
         self.region.ops[:] = out
 
@@ -219,6 +219,11 @@ class _Plan:
             elif max(self.wanted.get(v, ()), default=-1) <= phase and not self._common(v) and self.cost(v) <= DEAREST:
                 gone.add(v)
         return gone
+
+
+def _parts(op: Op) -> bool:
+    """Whether what is held over an op is held for long: a barrier, or a loop in which waves meet."""
+    return op.name == "barrier" or (op.name == "for" and any(x.name == "barrier" for x in op.regions[0].walk()))
 
 
 def _read(op: Op) -> Iterator[Value]:

@@ -53,6 +53,8 @@ class Ring:
     """Output tiles of which there is room for the members', where the region is no loop."""
     more: int = 0
     """Slots beyond those of other rings."""
+    single: bool = False
+    """Whether it has one slot, whatever others have."""
     bars: int = 0
     own: int = -1
     """Byte of the barrier on which the filling thread waits for tiles that it mends; -1 where it never does."""

@@ -80,15 +80,17 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
     stages = _reserve_buffers(low, rings, outlets, wanted)
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
-    if outlets and short:
-        low.room.top, outlets = top, []
-        refused = ["their buffers would leave rings of tiles a single slot"]
-        del low.kernel.shared_names[BUFFER]
-        stages = _depth(low, rings, wanted)
     low.writes.outlets = {o.node.id: o for o in outlets}
+    if outlets and short:
+        _without_buffers(low, top)
+        refused = ["their buffers would leave rings of tiles a single slot"]
+        stages = _depth(low, rings, wanted)
     used = _two_tiles(low, rings, stages)
-    if _third_slots(low, rings, stages):
+    if _late_slots(low, rings, stages, top):
         used = _set_depth(low, rings, stages)
+        if outlets and not low.writes.outlets and not refused:
+            refused = ["their buffers would leave no slot to tiles that two trips read"]
+    outlets = list(low.writes.outlets.values())
     for ring in rings:
         for n in ring.members:
             planned = low.reads.staged[n.id] = _planned(low, n, ring.slots)
@@ -132,22 +134,35 @@ def _reserve_buffers(low: Lowering, rings: Sequence[Ring], outlets: list[Outlet]
     return _depth(low, rings, wanted)
 
 
-def _third_slots(low: Lowering, rings: Sequence[Ring], stages: int) -> bool:
-    """Give rings of two slots that products of both stages of a loop read (Q of attention's gradients: scores of the
-    next block, dK of this one) a third one. They are given back a trip later than others: with two slots the next copy
-    begins when what it brings is wanted. Results have half of their buffers where that makes the room."""
-    late = [ring for ring in rings if ring.slots == 2 and ring.region.dim is not None and _in_both(low, ring)]
-    if stages != 2 or low.choices.stages is not None or not low.matrix.strategy.specialize or not late:
+def _without_buffers(low: Lowering, top: int) -> None:
+    """Results leave from registers, and shared memory that was reserved from `top` on is free."""
+    low.room.top = top
+    low.writes.outlets = {}
+    del low.kernel.shared_names[BUFFER]
+
+
+def _late_slots(low: Lowering, rings: Sequence[Ring], stages: int, top: int) -> bool:
+    """Give rings of one or two slots that products of both stages of a loop read (Q of attention's gradients: scores of
+    the next block, dK of this one) one more. They are given back a trip later than others: with as many slots the next
+    copy begins when what it brings is wanted. Results have half of their buffers where that makes the room. By the
+    replay, dK of 2048 keys of 256 elements, 64 queries per trip: 1274642 clocks with one slot each, 845372 with two of
+    Q and one of dO."""
+    late = [ring for ring in rings if ring.slots == stages and ring.region.dim is not None and _in_both(low, ring)]
+    if stages > 2 or low.choices.stages is not None or not low.matrix.strategy.specialize or not late:
         return False
     outlets = list(low.writes.outlets.values())
     given = outlets[0].buffers if outlets else 0
-    for more, buffers in ((1, given), (1, given // 2), (0, given)):
+    once = all(outlet.node in low.graph.region.nodes for outlet in outlets)
+    for more, buffers in ((1, given), (1, given // 2), *([(1, 0)] if once else ()), (0, given)):
         for ring in late:
             ring.more = more
         if buffers and buffers != outlets[0].buffers:
             low.room.top = outlets[0].offset
             reserve_outlets(low, outlets, buffers)
-        if (buffers or not given) and _set_depth(low, rings, stages) <= low.target.shared_bytes:
+        kept = low.room.top if buffers else top
+        if (buffers or once) and _set_depth(low, rings, stages) - low.room.top + kept <= low.target.shared_bytes:
+            if outlets and not buffers:
+                _without_buffers(low, top)
             return more == 1
     return False
 
@@ -198,15 +213,28 @@ def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
 def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
     """Give rings that many slots, no more than they have uses; the bytes of shared memory that takes, all told."""
     for ring in rings:
-        ring.slots = max(1, min(stages + ring.more, _trips(low, ring, stages + ring.more)))
+        most = 1 if ring.single else stages + ring.more
+        ring.slots = max(1, min(most, _trips(low, ring, most)))
     return low.room.top + sum(_bytes(low, ring) for ring in rings)
 
 
 def _depth(low: Lowering, rings: Sequence[Ring], wanted: int) -> int:
-    """The most slots, up to `wanted`, that fit; exactly that many where the user says so."""
+    """The most slots, up to `wanted`, that fit; exactly that many where the user says so. Rings of a loop with loops in
+    it (a head's keys, beside its tiles of queries) have one where others would have no second one else."""
     if low.choices.stages is not None:
         return wanted
-    return next((n for n in range(wanted, 1, -1) if _set_depth(low, rings, n) <= low.target.shared_bytes), 1)
+    around = [ring for ring in rings if ring.region.dim is not None and _loops_inside(ring.region)]
+    for single in (False, True) if around else (False,):
+        for ring in around:
+            ring.single = single
+        for n in range(wanted, 1, -1):
+            if _set_depth(low, rings, n) <= low.target.shared_bytes:
+                return n
+    return 1
+
+
+def _loops_inside(region: Region) -> bool:
+    return any(n.op == "iterate" for n in region.nodes)
 
 
 def _share(low: Lowering, ring: Ring, cluster: ClusterShape) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.quick_dataclass import dataclass
 
 RED_ZONE = 1 << 32
@@ -279,7 +280,9 @@ class GlobalMemory:
     @staticmethod
     def _write(a: Allocation, offsets: np.ndarray, values: np.ndarray, size: int) -> None:
         if not a.writeable:
-            raise ValueError(f"argument `{a.name}` is read-only, but the kernel writes it")
+            raise LaunchError(
+                f"argument `{a.name}` is read-only, but the kernel writes it", hint="pass an array that can be written"
+            )
         if size >= 4 and size % 4 == 0 and a.words is not None and not np.bitwise_or.reduce(offsets) & 3:
             index = offsets >> 2
             if size == 4:

@@ -182,6 +182,16 @@ def test_casts_stored_in_front_of_loops_in_loops(d: int) -> None:
     differentiate("sm_90a", variant, {"b": 1, "h": 2, "m": 70, "n": 140, "d": d, "e": d})
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("d", "options"),
+    [(256, {"causal": True, "group": 2}), (256, {"window": 50, "causal": True}), (192, {}), (256, {"cap": 15.0})],
+)
+def test_wide_heads_over_several_trips(d: int, options: dict[str, Any]) -> None:
+    """Rings of other depths for Q, dO, K and V, each used more often than it has slots."""
+    differentiate("sm_90a", Variant(wd.bf16, lse=True, **options), {"b": 1, "h": 2, "m": 330, "n": 270, "d": d, "e": d})
+
+
 EIGHT_BITS = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3", "sm_90a": "f8e5m2"}
 
 

@@ -184,6 +184,9 @@ def test_one_call_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"sizes": (9, -1, 0)}, "3 groups"),
         ({"transpose_b": True}, r"a is \(8, 6\)"),
         ({"c": np.zeros(8, np.float32)}, "c"),
+        ({"sizes": (3, 4.5, 1)}, r"sizes=\(3, 4\.5, 1\)"),
+        ({"sizes": 8}, "sizes=8"),
+        ({"alpha": "2"}, "alpha is a str"),
     ],
 )
 def test_mistakes(change: dict, why: str) -> None:

@@ -342,7 +342,11 @@ GRADIENTS = {
     "d 256": (256, 256, {}, None),
 }
 """Head sizes of keys and values, options, tiles (None: the example's own)."""
-ONE_STAGE = {("attention_keys", name) for name in ("d 128", "d 128, causal", "d 192 and 128, grouped")}
+ONE_STAGE = {
+    *(("attention_keys", name) for name in ("d 128", "d 128, causal", "d 192 and 128, grouped")),
+    *((f"attention_{of}", name) for of in ("keys_k", "queries") for name in ("d 256", "d 256, causal")),
+    ("attention_varlen_queries", "packed, d 256"),
+}
 """Where registers do not hold the products of two trips beside the sums."""
 
 
@@ -369,7 +373,7 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
         sizes = {**sizes, **more}
         del sizes[backward.B]
     example = packed_backward if packed else backward
-    for kernel in example.kernels(variant, tiles or backward.tile_of("sm_90a", d, e, variant.dtype.bits)):
+    for kernel in example.kernels(variant, tiles or backward.tile_for(variant, "sm_90a", d, e, packed)):
         if not re.search("_(keys(_[kv])?|queries)$", kernel.name) or ("varlen" in kernel.name) != packed:
             continue
         compiled = kernel.compile(target="sm_90a", subs={**sizes, backward.D: d, backward.E: e})
@@ -380,6 +384,25 @@ def test_gradients_of_attention_overlap_and_nothing_spills(name: str, oracle: An
         assert strategy.specialize
         assert strategy.overlapped == ((kernel.name, name) not in ONE_STAGE)
         assert strategy.overlapped or "registers" in strategy.why["products"]
+
+
+@pytest.mark.parametrize(
+    ("d", "of", "group", "stages", "results"),
+    [
+        (256, "k", 1, 2, "from registers"),  # two slots of Q, which the next scores read beside dK, one of dO
+        pytest.param(192, "k", 1, 3, "no slot to tiles that two trips read", marks=pytest.mark.slow),
+        pytest.param(256, "v", 4, 2, "", marks=pytest.mark.slow),  # one of K for each head of queries, two of Q and dO
+    ],
+)
+def test_what_two_trips_read_has_a_slot_more(d: int, of: str, group: int, stages: int, results: str) -> None:
+    """Copies run ahead although tiles are large: before results have buffers, and before what a loop around has once
+    has two slots."""
+    kernel = backward.keys_kernel(backward.Variant(wd.bf16, group=group), tile=(64, 128), waves=2, of=of)
+    sizes = {backward.B: 2, backward.H: 16, backward.G: 16 // group, backward.M: 4096, backward.N: 4096, backward.D: d}
+    compiled = kernel.compile(target="sm_90a", subs=sizes | {backward.E: d})
+    strategy = compiled.kernel_ir.notes["lowering"].strategy
+    assert strategy.stages == stages and not strategy.outlets == bool(results)
+    assert results in "\n".join(strategy.lines())
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"causal": True}, marks=pytest.mark.slow)], ids=str)

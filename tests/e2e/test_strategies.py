@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import products
 import pytest
+from source import assert_points_at
 
 import wavedsl as wd
 from wavedsl.analysis.roofline import product_named
 from wavedsl.analysis.strategy import GemmShape, TileChoice, choose_tiles
-from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm
+from wavedsl.strategies import GEMM_STRATEGIES, matmul, plan_gemm, tune_gemm
 from wavedsl.strategies.chosen import Choice
 from wavedsl.strategies.kernels import Form, tiled
 from wavedsl.strategies.warpgroups import span, suits_shallow
@@ -281,6 +282,16 @@ def test_integers(monkeypatch):
     c = np.zeros((40, 40), np.int32)
     matmul(a, b, c, alpha=2, transpose_b=True, strategy="split_k")
     np.testing.assert_array_equal(c, 2 * (a.astype(np.int32) @ b.astype(np.int32).T))
+    with pytest.raises(wd.LaunchError, match=r"alpha=0\.5 times sums of i32") as caught:
+        matmul(a, b, c, alpha=0.5, transpose_b=True)  # alpha was 0, and so was C
+    assert_points_at(caught.value, "0.5")
+    with pytest.raises(wd.LaunchError, match="alpha is a str"):
+        tune_gemm(a, b, c, alpha="2", transpose_b=True)
+
+
+def test_a_plan_shows_no_elements():
+    plan = plan_gemm(*(np.full((2, 2), 7.0, np.float32) for _ in range(3)))
+    assert "7." not in repr(plan) and "array" not in repr(plan)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +302,8 @@ def test_integers(monkeypatch):
         ({"c": np.zeros(15, np.float32)}, wd.LaunchError, "c has shape"),
         ({"a": np.zeros((3, 4), np.complex64)}, wd.LaunchError, "dtype complex64"),
         ({"product": "A1000"}, wd.ConstraintError, "no product"),
+        ({"alpha": "2"}, wd.LaunchError, "alpha is a str"),
+        ({"beta": np.ones(3)}, wd.LaunchError, "beta is a ndarray"),
     ],
 )
 def test_mistakes(change, error, why):

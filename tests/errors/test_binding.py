@@ -230,3 +230,9 @@ def test_no_extent_is_negative() -> None:
     assert kernel.binding({"a": np.zeros((2, 3), np.float32)}).dims[wd.sym.K] == 5
     with pytest.raises(wd.LaunchError, match="12 elements of argument a along 8 - K do not tell it"):
         kernel.binding({"a": np.zeros((2, 12), np.float32)})
+
+
+def test_a_compiled_kernel_is_shown_in_a_line(gemm: wd.Kernel) -> None:
+    """In a notebook it was the whole text."""
+    shown = repr(gemm.compile(target="gfx942", subs={"M": 64, "N": 64, "K": 64}))
+    assert shown.startswith("<gemm for gfx942") and len(shown) < 100

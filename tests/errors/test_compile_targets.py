@@ -94,11 +94,18 @@ def test_cast_to_a_dtype_that_the_chip_lacks() -> None:
         ("gfx90a", "F32_16x16x32_F16", "it has F32_32x32x8_F16, F32_16x16x16_F16"),
         ("sm_80", "F32_16x16x16_F16", "F32_16x8x16_F16"),
         ("sm_80", "F32_64x64x16_F16", "F32_16x8x16_F16"),
+        ("sm_90a", "F32_16x16x16_F16", "it has F32_16x8x16_F16, F32_16x8x8_F16, F32_64x8x16_F16 to F32_64x256x16_F16"),
     ],
 )
 def test_matrix_instruction_that_the_chip_lacks(target: str, name: str, has: str) -> None:
     error = refused(wd.ConstraintError, gemm(more=f"wd.HardwareConstraint(mma_type=wd.MMAType.{name})"), target)
     expect(error, f"mma_type={name}: {target} has no such instruction for f16 x f16 -> f32", MMA, has)
+
+
+def test_matrix_instruction_that_is_too_large_for_the_tile() -> None:
+    error = refused(wd.ConstraintError, gemm(more="wd.HardwareConstraint(mma_type='F32_64x256x16_F16')"), "sm_90a")
+    message = "mma_type=F32_64x256x16_F16: no wave of this kernel has a tile for it"
+    expect(error, message, MMA, "a wave's tile is a multiple of 64x256x16")
 
 
 def test_accumulator_that_no_instruction_has() -> None:
@@ -137,11 +144,29 @@ def test_wave_tile_that_does_not_divide() -> None:
         ("(3, 1, 1)", "waves_per_block gives 3 waves along axis 0, which do not divide the tile of 64 elements of M",
          "legal counts are 1, 2, 4"),
         ("(16, 2, 1)", "waves_per_block=(16, 2, 1) asks for 32 waves, but a workgroup has at most 16", "at most 16"),
+        ("(1, 2, 2)", "waves_per_block=(1, 2, 2) asks for 4 waves, but the workgroup's tile has 2 (2 along N)",
+         "leave waves_per_block out, or give (1, 2, 1)"),
     ],
 )  # fmt: skip
 def test_waves_per_block(shares: str, message: str, hint: str) -> None:
     constraint = f"wd.HardwareConstraint(waves_per_block={shares})"
     expect(refused(wd.ConstraintError, gemm(more=constraint), "gfx950"), message, constraint, hint)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("share", "shares", "made", "hint"),
+    [
+        ("M, 16", "(2, 2, 1)", "has 8 (4 along M, 2 along N)", "give (4, 2, 1)"),
+        ("N, 32", "(2,)", "has 4 (2 along M, 2 along N)", "give (2, 2, 1)"),
+        ("K, 16", "(1, 1, 1)", "has 2 (2 along K)", "give (2, 1, 1)"),
+    ],
+)
+def test_waves_per_block_beside_a_wave_constraint(share: str, shares: str, made: str, hint: str, target: str) -> None:
+    """Waves of a dimension that a constraint divides count too where others follow from `waves_per_block`."""
+    asks = f"wd.HardwareConstraint(waves_per_block={shares})"
+    error = refused(wd.ConstraintError, gemm(more=f"wd.WaveConstraint({share}), {asks}"), target)
+    expect(error, f"but the workgroup's tile {made}", asks, hint)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,21 @@ def test_files_that_are_no_kernels(text: str | None, tmp_path: Path) -> None:
         wd.load(path)
     said = {None: "No such file", "{}": "not a compiled kernel", "[1]": "not a compiled kernel"}
     assert said.get(text, "is no compiled kernel") in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize("damage", [{"params": 3}, {"grid": None}, {"resources": {}}, {"shapes": []}, {"target": 1}])
+def test_files_of_which_a_part_is_damaged(damage: dict[str, object], tmp_path: Path) -> None:
+    @wd.wave([wd.WorkgroupConstraint(wd.sym.N, 64, 0)])
+    def kernel(x: wd.Memory[wd.sym.N, wd.f32], y: wd.Memory[wd.sym.N, wd.f32]):
+        wd.write(wd.read(x), y)
+
+    whole = kernel.compile(target="gfx942", subs={wd.sym.N: 64}).to_json()
+    path = tmp_path / "kernel.json"
+    for text in (whole | damage, {k: v for k, v in whole.items() if k not in damage}):
+        path.write_text(json.dumps(text))
+        with pytest.raises(wd.LaunchError, match=r"kernel\.json lacks a part of a compiled kernel") as caught:
+            wd.load(path)
+        assert_points_at(caught.value, "wd.load(path)")
 
 
 def test_a_race_says_what_orders_workgroups() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from source import run
+from source import assert_points_at, run
 
 import wavedsl as wd
 
@@ -95,3 +95,41 @@ def test_the_largest_numbers_and_infinities_are_taken() -> None:
     a, b = np.float16([1, -1]), np.zeros(2, np.float32)
     space["kernel"].evaluate(a, b)
     assert a.tolist() == [65504.0, -np.inf]
+
+
+@pytest.mark.parametrize("owner", ["Memory", "Register", "Scalar"])
+def test_brackets_with_nothing_in_them(owner: str) -> None:
+    with pytest.raises(wd.TraceError, match=rf"{owner}\[…\] is empty") as caught:
+        getattr(wd, owner)[()]
+    assert f"wd.{owner}[" in caught.value.hint
+
+
+def test_no_array_has_less_than_no_elements() -> None:
+    with pytest.raises(wd.TraceError, match="-1 is not a dimension"):
+        wd.Memory[-1, wd.f32]
+
+
+@pytest.mark.parametrize("dtype", [wd.f4e2m1, wd.f6e2m3, wd.i4, wd.u4])
+def test_scalars_of_less_than_a_byte(dtype: wd.DType) -> None:
+    """1.5 became the bits of 1, which are 0.5 in f4e2m1."""
+    with pytest.raises(wd.TraceError, match="is not passed by itself") as caught:
+        wd.Scalar[dtype]
+    assert f"wd.cast(x, wd.{dtype})" in caught.value.hint
+    with pytest.raises(wd.TraceError) as caught:
+        wd.Scalar[3]
+    assert "wd.Scalar[wd.f32]" in caught.value.hint
+
+
+@pytest.mark.parametrize(("extent", "said"), [("N / 2", "N/2 is 5/2"), ("N - 10", "N - 10 is -5")])
+def test_extents_that_no_array_can_have(extent: str, said: str) -> None:
+    kernel = run(f"""
+        @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+        def kernel(x: wd.Memory[{extent}, wd.f32], y: wd.Memory[N, wd.f32]):
+            wd.write(wd.broadcast(wd.read(x[0]), N), y)
+    """)["kernel"]
+    with pytest.raises(wd.ConstraintError) as caught:
+        kernel.compile(target="gfx942", subs={wd.sym.N: 5})
+    assert caught.value.message == f"argument x: the extent {said}" and "whole number" in caught.value.hint
+    assert_points_at(caught.value, f"x: wd.Memory[{extent}, wd.f32]")
+    with pytest.raises(wd.WaveError):
+        kernel.precompile(subs={wd.sym.N: 5}, target="gfx942")

@@ -1,10 +1,10 @@
 """Stand-ins for libcuda and libamdhip64: C libraries that do what little a launch needs, and record every call.
 
 `built("cuda")` compiles one with zig's C compiler, once for all runs and workers. The types of every function are taken
-from the prototypes that the installed bindings ship (`cydriver.pxd`, `cyhip.pxd`), so what they pass is received as
-they declare it: a changed prototype does not compile, or shows in the record. Device memory is host memory; a launched
-kernel is expected to take (float *in, float *out, int n) and computes out[i] = 2 in[i]; a tensor map is its address,
-sizes and strides.
+from the prototypes that the installed bindings ship (`cydriver.pxd`; `cyhip.pxd`, before release 10 `chip.pxd`), so
+what they pass is received as they declare it: a changed prototype does not compile, or shows in the record. Device
+memory is host memory; a launched kernel is expected to take (float *in, float *out, int n) and computes
+out[i] = 2 in[i]; a tensor map is its address, sizes and strides.
 
 As the drivers do, it keeps contexts (CUDA) and devices (HIP) per thread, and answers an error where none is current,
 where a function, stream or memory of another one is used, and where something that cannot be captured is asked for
@@ -461,8 +461,8 @@ HIP_BODIES = {
 }
 
 SIDES = {
-    "cuda": ("cuda.bindings", "cydriver.pxd", CUDA_TYPES, CUDA_BODIES, "libcuda.so.1"),
-    "hip": ("rocm.bindings", "cyhip.pxd", HIP_TYPES, HIP_BODIES, "libamdhip64.so"),
+    "cuda": ("cuda.bindings", ("cydriver.pxd",), CUDA_TYPES, CUDA_BODIES, "libcuda.so.1"),
+    "hip": ("rocm.bindings hip", ("cyhip.pxd", "chip.pxd"), HIP_TYPES, HIP_BODIES, "libamdhip64.so"),
 }
 EXPORTED = {"hipGetDeviceProperties": "hipGetDevicePropertiesR0600", "cuGetProcAddress": "cuGetProcAddress_v2",
             "cuGraphInstantiate": "cuGraphInstantiateWithFlags"}  # fmt: skip
@@ -471,17 +471,27 @@ RAW = ("cuGetProcAddress", "cuGetErrorName", "cuGetErrorString", "hipGetErrorStr
 """Functions that cannot be told to fail: they report failures."""
 
 
+def folders(packages: str) -> list[str]:
+    """Where those of the packages lie that are installed, in their order."""
+    found: list[str] = []
+    for package in packages.split():
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError:  # nor is what it lies in
+            continue
+        found += (spec and spec.submodule_search_locations) or ()
+    return found
+
+
 def prototypes(side: str) -> dict[str, tuple[str, str]]:
     """Function name → (C prototype as the installed bindings declare it, start of its body).
 
     Types are the bindings', whose parameters have other names from release to release; names are those of the bodies'
     keys. One with a question mark is missing in some releases: then it is a null pointer in the body.
     """
-    package, file, _, bodies, _ = SIDES[side]
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    folders = list(spec.submodule_search_locations or ())
-    text = next(Path(f, file) for f in folders if Path(f, file).exists()).read_text(encoding="utf-8")
+    packages, files, _, bodies, _ = SIDES[side]
+    places = (Path(folder, file) for folder in folders(packages) for file in files)
+    text = next(place for place in places if place.exists()).read_text(encoding="utf-8")
     named = {name: names for name, *names in map(str.split, bodies)}
     found = {}
     for line in text.splitlines():
@@ -521,13 +531,9 @@ def built(side: str) -> Path:
 
 def source_of(side: str) -> str:
     """The stand-in's C source, with the heads that the installed bindings declare."""
-    package, _, types, bodies, _ = SIDES[side]
-    try:
-        there = importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        there = False
-    if not there:
-        message = f"the bindings {package} are not installed"
+    packages, _, types, bodies, _ = SIDES[side]
+    if not folders(packages):
+        message = f"the bindings {packages} are not installed"
         if os.environ.get("WAVEDSL_REQUIRE_ORACLES") == "1":
             pytest.fail(message)
         pytest.skip(message)

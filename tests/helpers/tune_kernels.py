@@ -82,6 +82,28 @@ def plus_sixteen(a, b):
     b[...] = a + 16
 
 
+def not_double(a, b):
+    """A reference that is wrong itself."""
+    b[...] = a + 1
+
+
+def doubled(a, b):
+    b[...] = a * 2
+
+
+def fails(a, b):
+    raise RuntimeError("as the test wants it")
+
+
+def returns(a, b):
+    """A reference of somebody who has not read that outputs are arguments."""
+    return a * 2
+
+
+def waits(a, b):
+    time.sleep(60)
+
+
 def chosen(task, name: str) -> int:
     """A candidate's value."""
     return dict(task.candidate.subs)[name]

@@ -15,6 +15,7 @@ no block.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
@@ -33,6 +34,7 @@ from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.plan import (
     Launch,
     Plan,
+    check_factors,
     chip_of,
     depth_of,
     dtype_of,
@@ -95,11 +97,12 @@ def plan_grouped(
     product: str | Product | None = None,
 ) -> Plan:
     """The launch of `grouped_matmul`. Raises LaunchError for shapes or sizes that do not fit."""
-    counts = [int(n) for n in sizes]
+    counts = _counts(sizes)
     n = _columns(a, b, c, counts, transpose_b)
     dtype = operands_dtype("grouped_matmul", a, b)
     multiplied_by_units("grouped_matmul", dtype)
     form = Form(dtype, dtype_of("c", c), transpose_b, beta != 0)
+    check_factors("grouped_matmul", form, alpha, beta)
     chip = chip_of(product, a, b, c)
     used, k = [x for x in counts if x], int(a.shape[1])
     average = sum(used) / max(1, len(used))
@@ -141,6 +144,17 @@ def plan_grouped(
     table = [filled(c, column) for column in tables]
     plan.launches.append(Launch(kernel, (a, b, *table, c, factor(form, alpha), factor(form, beta))))
     return plan
+
+
+def _counts(sizes: Any) -> list[int]:
+    """Rows of each group as whole numbers. Raises LaunchError for what is none."""
+    try:
+        return [operator.index(n) for n in sizes]
+    except TypeError:
+        raise LaunchError(
+            f"grouped_matmul: sizes={sizes!r}", here(calls=False), "rows of each group, whole numbers: [70, 0, 130]",
+            "sizes",
+        ) from None  # fmt: skip
 
 
 def _bulk(form: Form, n: int, k: int, chip: Product) -> bool:

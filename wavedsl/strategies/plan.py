@@ -14,6 +14,8 @@ from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from wavedsl.analysis.issued import residency
 from wavedsl.analysis.roofline import product_called, product_named
 from wavedsl.analysis.strategy import WAVE_TILE, GemmShape, TileChoice, choose_tiles
@@ -48,7 +50,7 @@ class Launch:
     """One kernel on its arguments."""
 
     kernel: Any
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...] = field(repr=False)
 
 
 @dataclass
@@ -141,6 +143,7 @@ def plan_gemm(
         known = ", ".join(GEMM_STRATEGIES)
         raise ConstraintError(f"unknown strategy {strategy!r}", here(calls=False), f"one of {known}")
     form, (m, n, k) = problem(a, b, c, beta, transpose_b, precision)
+    check_factors("matmul", form, alpha, beta)
     if form.sums.bits == 64:  # multiplications of f64 wait for other waves' matrix instructions on the same pipe
         form = replace(form, scaled=alpha != 1)
     chip = chip_of(product, a, b, c)
@@ -186,7 +189,20 @@ def chip_of(product: str | Product | None, a: Any, b: Any, c: Any) -> Product:
 
 
 def factor(form: Form, value: float) -> Any:
+    """A factor in the dtype of the sums."""
     return int(value) if form.sums.is_int else float(value)
+
+
+def check_factors(call: str, form: Form, alpha: Any, beta: Any) -> None:
+    """Raises LaunchError for what is no number, and for a fraction of sums of integers."""
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not isinstance(value, (int, float, np.number)) and getattr(value, "shape", None) != ():
+            raise LaunchError(f"{call}: {name} is a {type(value).__name__}", here(calls=False), "a number", name)
+        if form.sums.is_int and int(value) != value:
+            raise LaunchError(
+                f"{call}: {name}={value} times sums of {form.sums.name}", here(calls=False),
+                "a whole number: sums of integers are rounded by nothing", name,
+            )  # fmt: skip
 
 
 def problem(

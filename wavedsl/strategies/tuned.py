@@ -26,7 +26,7 @@ from wavedsl.runtime.devices import Device
 from wavedsl.runtime.launch import device_of
 from wavedsl.strategies.choices import MOST, gemm_choices
 from wavedsl.strategies.chosen import Choice
-from wavedsl.strategies.plan import Plan, chip_of, plan_gemm, problem, with_gemm_options
+from wavedsl.strategies.plan import Plan, check_factors, chip_of, plan_gemm, problem, with_gemm_options
 from wavedsl.strategies.rooms import copied, difference, not_a_number, put
 from wavedsl.strategies.warpgroups import BETWEEN
 
@@ -78,6 +78,8 @@ def tune_gemm(
     compiled, or whose result differs from the default's, is left out and says why.
 
     On a GPU C is overwritten with the product, but keeps what it had where `beta` is not 0. `plan.run()` computes."""
+    form, (_, _, k) = problem(a, b, c, beta, transpose_b, precision)
+    check_factors("matmul", form, alpha, beta)
     choices = gemm_choices(
         a, b, c, beta=beta, transpose_b=transpose_b, product=product, most=most, precision=precision
     )  # fmt: skip
@@ -92,7 +94,6 @@ def tune_gemm(
         return Tuned(planned(None))
     measured = _has_clock(device_of({"a": a, "b": b, "c": c}))
     if measured:
-        form, (_, _, k) = problem(a, b, c, beta, transpose_b, precision)
         of_sums = 0.0 if form.sums.is_int else math.sqrt(k) * 2.0**-form.sums.mantissa
         if form.precision == "tf32":  # a choice may multiply operands as they are
             of_sums += 2.0 ** -(form.multiplied.mantissa - 1)

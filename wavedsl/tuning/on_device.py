@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from wavedsl.ir.errors import WaveError
-from wavedsl.tuning.work import Task, difference, outputs_of, right_outputs, small_problem
+from wavedsl.tuning.work import BadReference, Task, difference, outputs_of, right_outputs, small_problem
 
 WHOLE = 1 << 33
 """Product of all extents up to which the whole problem is compared with the reference; beyond it takes the host too
@@ -49,6 +49,8 @@ class Staging:
             timed = task.compiled()
             checked = timed if whole else task.compiled(compared)
             arguments, want = self._right(task) if whole else right_outputs(task, compared)
+        except BadReference:
+            raise
         except WaveError as error:
             return {"status": "refused", "reason": error.message}
         staged = {

@@ -12,6 +12,7 @@ interrupted, so that another goes on where it stopped.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import time
 from collections import deque
@@ -111,7 +112,7 @@ def tune(
     the share of them that runs, but `at_least` so many. `executor`: any `concurrent.futures` executor (default: own
     processes that survive crashes); `timeout`: seconds that one step of one candidate may take. `reference`: a function
     of the arguments by name that makes the right outputs in place (default: the graph evaluator). `results`: the file
-    (default: beside the source). `resume`: whether what it holds counts.
+    (default: beside the source). `resume`: whether what it holds counts; what another reference found wrong does not.
 
     A candidate that the compiler refuses, that crashes, hangs or is wrong is recorded with its reason and never chosen.
     Raises ConstraintError for options without meaning, an empty search space and extents without a value; LaunchError
@@ -177,6 +178,7 @@ class _Run:
         self.bucket = bucket if bucket is not None else kernel.bucket(self.dims)
         self.limit = limit
         self.reference = reference
+        self.judge = _judge(reference)
         self.entries: dict[str, Outcome] = {}
         self.before: dict[str, Outcome] = {}
         self.resumed = False
@@ -251,16 +253,24 @@ class _Run:
         jobs: Jobs = deque()
         for c in self.candidates:
             known = self.before.get(c.key)
-            if known is not None and known["status"] in BAD:
+            if known is not None and known["status"] in BAD and self.counts(known):
                 self.entries[c.key] = known
             elif known is not None and "predicted" in known:  # compiled; measured too where it has seconds
-                self.entries[c.key] = {k: v for k, v in known.items() if k != "reason"} | {"status": "ok"}
+                told = {k: v for k, v in known.items() if k not in ("reason", "judge", "timeout")}
+                self.entries[c.key] = told | {"status": "ok"}
             else:
                 jobs.append((self.steps.compile, c))
         self.progress.stage("compile", len(jobs))
         for _, candidate, outcome in pool.outcomes(jobs, self.task, self.compile_until):
             self.note(candidate, outcome)
             self.progress.step()
+
+    def counts(self, known: Outcome) -> bool:
+        """Whether an earlier run's bad word on a candidate holds: another reference may judge otherwise, and one that
+        took longer than a step might may take as long as it may now."""
+        if known["status"] == "hung" and known.get("timeout", self.timeout) < self.timeout:
+            return False
+        return "predicted" not in known or known.get("judge", "") == self.judge
 
     def best_of(self, good: Sequence[Estimate]) -> list[Candidate]:
         """The first `limit` of the estimated candidates that the compiler would not refuse for their cuts."""
@@ -346,7 +356,8 @@ class _Run:
 
     def settle(self, candidate: Candidate, outcome: Outcome) -> None:
         """The last word on a candidate of this run."""
-        self.note(candidate, {**self.entries[candidate.key], **outcome})
+        judge = {"judge": self.judge} if self.judge and outcome["status"] in BAD else {}
+        self.note(candidate, {**self.entries[candidate.key], **outcome, **judge})
         self.progress.step(self.leader())
 
     # -------------------------------------------------------------------------------------------------------- results
@@ -357,7 +368,8 @@ class _Run:
         self.entries[candidate.key] = {"status": status, "reason": reason, **candidate.to_json()}
 
     def note(self, candidate: Candidate, outcome: Outcome) -> None:
-        self.entries[candidate.key] = {**outcome, **candidate.to_json()}
+        patience = {"timeout": self.timeout} if outcome["status"] == "hung" else {}
+        self.entries[candidate.key] = {**outcome, **patience, **candidate.to_json()}
         self.unsaved = True
         self.save()
 
@@ -421,7 +433,9 @@ class _Run:
             if spent:
                 told = f"the budget of {self.budget:g} s was spent before a candidate had compiled and passed its check"
                 return f"{told} ({reasons})" if reasons else told
-            return f"no candidate is usable: {reasons}"
+            known = any(e["status"] in BAD and e is self.before.get(k) for k, e in self.entries.items())
+            again = " (as an earlier run found; resume=False, or --fresh, tries them again)" if known else ""
+            return f"no candidate is usable: {reasons}{again}"
         how = "timed on " + (self.chip.said or self.chip.name)
         if self.by == BY_MODEL:
             how = "ranked by the emulator's cycle model, which is no measurement"
@@ -438,6 +452,19 @@ class _Run:
             return f"pinned {best.key} ({how})"
         source = "by hand" if pinned.get("by") == BY_HAND else f"by {pinned.get('by')}"
         return f"the best is {best.key} ({how}); {Candidate.from_json(pinned).key} stays pinned, {source}"
+
+
+def _judge(reference: Any) -> str:
+    """The name of a user's reference and a digest of its source, empty for the graph evaluator."""
+    if reference is None:
+        return ""
+    function = inspect.unwrap(getattr(reference, "func", reference))
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        source = ""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{name} {hashlib.sha256(source.encode()).hexdigest()[:16]}"
 
 
 def tuned_extents(kernel: Any, arguments: Any, subs: Any) -> tuple[dict[Any, Any], tuple[Any, ...]]:

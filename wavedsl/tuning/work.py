@@ -17,7 +17,7 @@ import sympy
 
 from wavedsl.codegen import is_amd
 from wavedsl.collector import PAUSED
-from wavedsl.ir.errors import EmulationError, WaveError
+from wavedsl.ir.errors import ConstraintError, EmulationError, WaveError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import AddressSpace, normalise
@@ -26,6 +26,10 @@ from wavedsl.tuning.kernel_ref import KernelRef
 
 CHECK_LOOPS = 3
 """Whole trips of a loop that a check runs, besides a ragged last one."""
+
+
+class BadReference(ConstraintError):
+    """What judges candidates cannot: nothing is said of them."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,8 @@ def check_candidate(task: Task) -> dict[str, Any]:
         compiled.emulate(**arguments)
     except EmulationError as error:
         return {"status": "wrong", "reason": error.message.splitlines()[0]}
+    except BadReference:
+        raise
     except WaveError as error:
         return {"status": "refused", "reason": error.message}
     for p in outputs_of(compiled):
@@ -119,17 +125,33 @@ def check_candidate(task: Task) -> dict[str, Any]:
 
 
 def right_outputs(task: Task, dims: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments for extents `dims` whose outputs are poisoned, and what the reference makes of them."""
+    """Arguments for extents `dims` whose outputs are poisoned, and what the reference makes of them. BadReference where
+    that raises, or changes nothing."""
     from wavedsl.find_kernel import make_arguments
 
     kernel = task.kernel()
     arguments = make_arguments(kernel, dims, task.seed, True)
     want = {n: v.copy() if hasattr(v, "copy") else v for n, v in arguments.items()}
     if task.reference is not None:
-        task.reference(**want)
+        name = getattr(task.reference, "__name__", "the function")
+        try:
+            task.reference(**want)
+        except Exception as error:
+            said = f"the reference {name} raised {type(error).__name__}: {error}"
+            raise BadReference(said, hint=f"it is called as {name}({', '.join(f'{n}=…' for n in want)})") from error
+        if all(_same(want[n], v) for n, v in arguments.items()) and 0 not in dims.values():
+            hint = "it puts the right outputs into its array arguments: c[...] = …"
+            raise BadReference(f"the reference {name} left every argument as it was", hint=hint)
     else:
         kernel.evaluate(**want, subs=dims)
     return arguments, want
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether an argument has the bytes that it had."""
+    if not isinstance(a, np.ndarray):
+        return True
+    return a.tobytes() == b.tobytes()
 
 
 def outputs_of(compiled: Any) -> list[Any]:

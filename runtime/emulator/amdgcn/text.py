@@ -185,7 +185,10 @@ class _Parser:
                 elif word == ".amdgpu_metadata":
                     metadata = []
                 else:
-                    self._directive(word, rest)
+                    try:
+                        self._directive(word, rest)
+                    except (ValueError, IndexError, struct.error):
+                        raise WaveError(f"line {number} of the text cannot be read: {line}") from None
                 continue
             name, eq, value = line.partition("=")
             if eq and name.strip().replace(".", "_").isidentifier() and not value.startswith("="):
@@ -234,7 +237,8 @@ class _Parser:
             words = [a or b for a, b in parts]
             if words and words[0].isdigit():
                 path = words[2] if len(words) > 2 and parts[2][0] else words[1]
-                folder = words[1] + "/" if path is not words[1] and not path.startswith("/") else ""
+                bare = path is words[1] or path.startswith("/") or words[1] == "."  # "." beside a cell's name, say
+                folder = "" if bare else words[1] + "/"
                 self.files[int(words[0])] = folder + path
         elif word == ".loc":
             fields = rest.split()
@@ -444,6 +448,8 @@ class _Parser:
             return t
         if t[0] == "[":
             regs = [self._operand(x.strip()) for x in t[1:-1].split(",")]
+            if not all(isinstance(r, Reg) for r in regs):
+                raise ValueError(f"`{t}` lists no registers")
             return Reg(regs[0].file, regs[0].index, len(regs))
         if t in self.sets:
             return self.sets[t]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.operand_rules import used_operands
+from wavedsl.ir.errors import LaunchError
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.runtime.emulator.ptx.machine import (
     SHARED_BASE,
@@ -530,8 +531,8 @@ class BulkCopies:
             return
         try:
             fault = m.memory.store(where, words, 16)
-        except ValueError as e:  # the array behind the address is read-only
-            self.m.tell("out-of-bounds", inst, str(e), thread)
+        except LaunchError as e:  # the array behind the address is read-only
+            self.m.tell("out-of-bounds", inst, e.message, thread)
             return
         if fault is not None:
             self.m.tell("out-of-bounds", inst, f"writes {16 * len(where)} bytes: {fault.message}", thread)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from wavedsl.codegen.ptx import isa
 from wavedsl.codegen.ptx.isa import TYPE_BITS
-from wavedsl.ir.errors import CompileError
+from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.runtime.emulator.ptx.machine import (
     CLUSTER_SHIFT,
     LOCAL_BASE,
@@ -375,8 +375,8 @@ class Access:
                 m.globals.write(self.inst, self.pc, address, width, kept, words, self.strong)
             try:
                 fault = m.memory.store(address, words, width)
-            except ValueError as e:  # the array behind the address is read-only
-                m.report("out-of-bounds", self.inst, str(e), 0 if kept is None else int(kept[0]))
+            except LaunchError as e:  # the array behind the address is read-only
+                m.report("out-of-bounds", self.inst, e.message, 0 if kept is None else int(kept[0]))
                 return
             if fault is not None:
                 self._outside(fault, kept)

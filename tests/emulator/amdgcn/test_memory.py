@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from amdgcn_harness import run
+from wavedsl.ir.errors import LaunchError
 from wavedsl.runtime.emulator.memory import ADDRESS_LIMIT, GlobalMemory
 
 HEAD = """
@@ -97,7 +98,7 @@ def test_widths_and_alignment(size, shift):
 def test_read_only_arrays():
     a = np.zeros(64, np.uint32)
     a.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(LaunchError, match="read-only"):
         run(HEAD + "v_mov_b32 v2, 1\nglobal_store_dword v1, v2, s[8:9]", [a, None])
 
 

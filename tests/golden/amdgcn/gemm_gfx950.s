@@ -9,7 +9,7 @@ gemm:
 	s_load_dwordx2          s[4:5], s[0:1], 0x0
 	s_load_dwordx2          s[8:9], s[0:1], 0x8
 	s_load_dwordx2          s[12:13], s[0:1], 0x10
-	.loc 1 12 4
+	.loc 1 12 5
 	s_mov_b32               s6, 0x20000                     ; gemm.py:12
 	s_mov_b32               s7, 0x27000
 	s_waitcnt               lgkmcnt(0)

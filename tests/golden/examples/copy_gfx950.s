@@ -8,13 +8,13 @@
 copy:
 	s_load_dwordx2          s[4:5], s[0:1], 0x0
 	s_load_dwordx2          s[8:9], s[0:1], 0x8
-	.loc 1 28 17
+	.loc 1 28 18
 	v_lshlrev_b32_e32       v2, 3, v0                       ; copy.py:28  wd.write(wd.read(a), b)
 	s_mov_b32               s6, 0x200
 	s_mov_b32               s7, 0x27000
 	s_waitcnt               lgkmcnt(0)
 	buffer_load_dwordx2     v[0:1], v2, s[4:7], 0 offen
-	.loc 1 28 8
+	.loc 1 28 9
 	s_mov_b64               s[10:11], s[6:7]
 	s_waitcnt               vmcnt(0)
 	buffer_store_dwordx2    v[0:1], v2, s[8:11], 0 offen

@@ -9,7 +9,7 @@ gemm:
 	s_load_dwordx2          s[4:5], s[0:1], 0x0
 	s_load_dwordx2          s[8:9], s[0:1], 0x8
 	s_load_dwordx2          s[12:13], s[0:1], 0x10
-	.loc 1 57 26
+	.loc 1 57 27
 	v_cmp_lt_i32_e64        vcc, v0, 32                     ; gemm.py:57  return wd.mma(wd.read(a), wd.read(b), acc)
 	v_lshlrev_b32_e32       v1, 4, v0
 	s_mov_b32               s6, 0x200
@@ -17,10 +17,10 @@ gemm:
 	v_cndmask_b32_e32       v1, -0.5, v1, vcc
 	s_waitcnt               lgkmcnt(0)
 	buffer_load_dwordx4     v[2:5], v1, s[4:7], 0 offen
-	.loc 1 57 38
+	.loc 1 57 39
 	s_mov_b64               s[10:11], s[6:7]
 	buffer_load_dwordx4     v[6:9], v1, s[8:11], 0 offen
-	.loc 1 57 26
+	.loc 1 57 27
 	v_and_b32_e32           v1, 24, v0
 	v_and_b32_e32           v10, 31, v0
 	v_lshlrev_b32_e32       v10, 4, v10
@@ -32,11 +32,11 @@ gemm:
 	v_xor_b32_e32           v2, 8, v1
 	s_and_saveexec_b64      s[0:1], vcc
 	ds_write_b64            v2, v[4:5]
-	.loc 1 57 38
+	.loc 1 57 39
 	ds_write_b64            v1, v[6:7] offset:512
 	ds_write_b64            v2, v[8:9] offset:512
 	s_mov_b64               exec, -1
-	.loc 1 57 26
+	.loc 1 57 27
 	v_lshlrev_b32_e32       v1, 1, v0
 	v_lshrrev_b32_e32       v2, 1, v0
 	v_xor_b32_e32           v1, v1, v2
@@ -44,10 +44,10 @@ gemm:
 	v_and_b32_e32           v10, 15, v0
 	v_lshl_add_u32          v1, v10, 5, v1
 	ds_read2_b64            v[2:5], v1 offset1:64
-	.loc 1 57 19
+	.loc 1 57 20
 	s_waitcnt               lgkmcnt(0)
 	v_mfma_f32_16x16x16_f16 v[6:9], v[4:5], v[2:3], 0
-	.loc 1 59 8
+	.loc 1 59 9
 	v_mad_u32_u24           v0, v10, 63, v0                 ; gemm.py:59  wd.write(loop, c)
 	s_mov_b32               s14, 0x400
 	s_mov_b32               s15, 0x27000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -162,8 +163,13 @@ def test_doctor_names_what_there_is(capsys):
         "ptxas",
         "emulator: gfx90a, gfx942, gfx950, sm_80, sm_90a",
         "default device",
+        f"hip-python {importlib.metadata.version('hip-python')}\n",
     ):
         assert part in out
+
+
+def test_bindings_that_came_in_parts_have_no_release():
+    assert cli._release("numpy") == np.__version__ and cli._release("no-such-package") == "installed"
 
 
 def test_demo_is_right_on_every_target(capsys):

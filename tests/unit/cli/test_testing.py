@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from source import assert_points_at
 from wavedsl.runtime import devices
 
 import wavedsl as wd
@@ -38,8 +39,13 @@ def test_do_bench_counts_milliseconds():
 def test_what_do_bench_refuses():
     with pytest.raises(wd.ConstraintError, match="return_mode='fast'"):
         do_bench(lambda: None, return_mode="fast")
-    with pytest.raises(wd.ConstraintError, match="quantiles"):
-        do_bench(lambda: None, quantiles=[50])
+    for quantiles in ([50], 0.5, ["half"]):
+        with pytest.raises(wd.ConstraintError, match="quantiles") as caught:
+            do_bench(lambda: None, quantiles=quantiles)
+        assert_points_at(caught.value, "do_bench(lambda: None, quantiles=quantiles)")
+    for name, value in (("warmup", "x"), ("rep", -1), ("rep", float("inf"))):
+        with pytest.raises(wd.ConstraintError, match=f"do_bench: {name}="):
+            do_bench(lambda: None, **{name: value})
 
 
 def test_a_compiled_kernel_on_the_emulator_is_timed_by_the_wall():
@@ -93,3 +99,31 @@ def test_benchmarks_that_cannot_be():
         Benchmark(["n"], [1], "p", ["a", "b"], ["a"], "wrong")
     with pytest.raises(wd.ConstraintError, match="one value per name"):
         perf_report(Benchmark(["n"], [(1, 2)], "p", ["a"], ["a"], "wrong"))(lambda n, p: 1).run()
+    with pytest.raises(wd.ConstraintError, match="wrong: 2 line_vals, but 1 styles"):
+        Benchmark(["n"], [1], "p", ["a", "b"], ["a", "b"], "wrong", styles=[("blue", "-")])
+    with pytest.raises(wd.ConstraintError, match="Benchmark has no option color") as caught:
+        Benchmark(["n"], [1], "p", ["a"], ["a"], "wrong", color="blue")
+    assert "styles=…" in caught.value.hint
+    with pytest.raises(wd.ConstraintError, match="perf_report: 3 is no Benchmark") as caught:
+        perf_report(3)
+    assert_points_at(caught.value, "perf_report(3)")
+
+
+def test_a_function_that_does_not_take_the_names():
+    """Python's own error came out of a line of this package's."""
+    report = perf_report(Benchmark(["n"], [1], "line", ["a"], ["a"], "times"))(lambda n, p: 1)
+    with pytest.raises(wd.ConstraintError, match=r"times: <lambda> cannot be called: missing .*'p'") as caught:
+        report.run()
+    assert "def bench(n, line)" in caught.value.hint
+    assert_points_at(caught.value, "report.run()")
+    with pytest.raises(wd.ConstraintError, match="squares cannot be called") as caught:
+        squares.run(return_df=True)
+    assert "table.rows" in caught.value.hint
+
+
+def test_lines_have_the_styles_of_tritons_reports(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    styles = [("blue", "-"), ("green", "--")]
+    styled = Benchmark(["n"], [1, 2], "p", ["a", "b"], ["a", "b"], "styled", {}, styles=styles)
+    perf_report(styled)(lambda n, p: n).run(save_path=tmp_path)
+    assert (tmp_path / "styled.png").exists()

@@ -73,6 +73,7 @@ def test_binary(name: str, function, exact, dtype) -> None:
         (wd.round, round, -4), (wd.abs, abs, -4), (lambda x: -x, lambda x: -x, -4), (lambda x: abs(x), abs, -4),
         (lambda x: x**2.5, lambda x: x**2.5, 0.1), (lambda x: wd.pow(2.0, x), lambda x: 2.0**x, -4),
         (lambda x: math.floor(x), math.floor, -4), (lambda x: round(x), round, -4),
+        (lambda x: math.trunc(x), math.trunc, -4), (lambda x: math.ceil(x), math.ceil, -4),
     ],
 )  # fmt: skip
 def test_functions_are_the_exact_ones_rounded_once(function, exact, low: float) -> None:

@@ -10,8 +10,8 @@ from wavedsl.ir.kernel import element_order
 
 import wavedsl as wd
 
-B, V = wd.symbols("B V")
-F16, F32 = wd.f16, wd.f32
+B, T, V = wd.symbols("B T V")
+F16, F32, I32 = wd.f16, wd.f32, wd.i32
 ROOM = 12
 WAVES = [wd.WorkgroupConstraint(B, 1, 0), wd.WorkgroupConstraint(V, 4096, 1), wd.WaveConstraint(V, 1024)]
 
@@ -56,6 +56,34 @@ def branches(x: wd.Memory[B, V, F32], w: wd.Memory[V, F32], y: wd.Memory[B, V, F
     top, total = wd.max(row, dim=V), wd.sum(row * row, dim=V)
     found = wd.cond(top > 2.0, lambda: (row - top) * wd.read(w), lambda: row * total)
     wd.write(found, y)
+
+
+@wd.wave([*WAVES, wd.TilingConstraint(T, 1)])
+def trips(x: wd.Memory[B, V, F32], w: wd.Memory[V, F32], y: wd.Memory[B, V, F32], count: wd.Memory[T, I32]):
+    """Factors are read before a loop in whose trips waves meet, and wanted again behind it."""
+    row, factors = wd.read(x), wd.read(w)
+    row = row * factors
+
+    @wd.iterate(T, init_args=[wd.Register[F32](0.0)])
+    def step(u):
+        return wd.max(row - 0.5 * u, dim=V)
+
+    wd.write((row - step) * factors, y)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_what_a_loop_does_not_read_is_not_held_over_it(target: str, few_registers: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3000), (3000,)))
+    want, got = np.zeros((2, 3000), np.float32), np.zeros((2, 3000), np.float32)
+    count = np.zeros(9, np.int32)
+    trips.evaluate(x, w, want, count)
+    compiled = trips.compile(x, w, got, count, target=target)
+    compiled.emulate(x, w, got, count)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    ops = compiled.kernel_ir.body.ops
+    loop = next(i for i, op in enumerate(ops) if op.name == "for")
+    assert few_registers[-1] > 0 and any(op.name == "load.global" for op in ops[loop:]), "loaded again behind it"
 
 
 @pytest.mark.parametrize("target", ["gfx942", "sm_80", "sm_90a"])

@@ -74,7 +74,7 @@ def test_equal_values_trace_once(cell: dict[str, Any]) -> None:
 
 def test_what_is_followed(cell: dict[str, Any]) -> None:
     function = cell["kernel"].function
-    assert sorted(name for _, name in Snapshot(function)._places) == ["", "OFFSET", "SCALE", "bend"]
+    assert sorted(name for _, name in Snapshot(function)._places) == ["OFFSET", "SCALE", "bend", "shift"]
     plain = run("def f(a):\n    return wd.exp(wd.read(a)) + M + math.pi\n")["f"]
     assert Snapshot(plain).unchanged is None  # modules, symbols and functions of wavedsl: nothing to ask per call
 
@@ -117,3 +117,20 @@ def test_a_kernel_that_counts_its_traces_is_traced_once() -> None:
     for _ in range(3):
         space["kernel"].trace()
     assert space["COUNT"] == 1
+
+
+def test_a_compile_says_what_has_changed(
+    cell: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    """It said that this was the first call."""
+    monkeypatch.setenv("WAVEDSL_CACHE_DIR", str(tmp_path))
+    caplog.set_level("INFO", "wavedsl")
+    result(cell["kernel"], "call", monkeypatch)
+    cell["SCALE"], cell["OFFSET"] = 10.0, 2.0
+    result(cell["kernel"], "call", monkeypatch)
+    cell["move"](5.0)
+    result(cell["kernel"], "call", monkeypatch)
+    said = [r.getMessage().rpartition(": ")[2] for r in caplog.records]
+    assert said[0] == "first call in this process"
+    assert sorted(said[1].split(" changed")[0].split(" and ")) == ["OFFSET", "SCALE"]
+    assert said[2] == "shift changed since it was traced"

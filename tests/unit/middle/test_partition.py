@@ -76,6 +76,23 @@ def test_waves_per_block_that_does_not_divide_names_the_legal_counts():
         partition([*BASE, wd.HardwareConstraint(waves_per_block=(1, 3))], SIZES)
 
 
+@pytest.mark.parametrize("asked", [(4, 2), (4, 2, 1)])
+def test_four_warps_that_become_a_warpgroup_were_asked_for_as_four(asked):
+    @wd.wave([
+        wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32),
+        wd.WaveConstraint(M, 16), wd.HardwareConstraint(waves_per_block=asked),
+    ])  # fmt: skip
+    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    compiled = product.compile(target="sm_90a", subs={M: 64, N: 64, K: 64})
+    assert compiled.block[0] == 3 * 128 and "wgmma" in compiled.asm  # two that multiply, one that copies
+
+
 def test_lanes_per_wave_is_a_requirement():
     with pytest.raises(ConstraintError, match="a wave of gfx942 has 64 lanes"):
         partition([*BASE, wd.HardwareConstraint(threads_per_wave=32)], SIZES)

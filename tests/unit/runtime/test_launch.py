@@ -279,6 +279,7 @@ def test_a_kernel_object_compiles_once_per_kind_of_argument(emulator, monkeypatc
         compiled: list = []  # noqa: RUF012
         dynamic = ()
         scalars = frozenset({"scale"})
+        forgotten = ""
 
         def refresh(self):
             pass

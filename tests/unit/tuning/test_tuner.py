@@ -120,6 +120,38 @@ def test_a_wrong_candidate_is_never_chosen(results):
     assert "b: differs by 12" in found.entries["BM=4 BN=64"]["reason"]
 
 
+def test_a_reference_that_was_mended_judges_anew(results):
+    """What a wrong one had said of every candidate held, whatever judged them later."""
+    found = run(results, reference=tk.not_double)
+    assert found.best is None and found.count("wrong") == 2
+    again = run(results, reference=tk.not_double, steps=Steps(tk.forbidden, tk.forbidden, tk.forbidden))
+    assert again.count("wrong") == 2 and "--fresh, tries them again" in again.message
+    assert run(results, reference=tk.doubled, steps=Steps(compile=tk.forbidden)).count("ok") == 2
+    assert "judge" not in json.dumps(stored(results))
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (tk.fails, "the reference fails raised RuntimeError: as the test wants it"),
+        (tk.right, r"the reference right raised TypeError: right\(\) got an unexpected keyword argument 'a'"),
+        (tk.returns, "the reference returns left every argument as it was"),
+    ],
+)
+def test_a_reference_that_judges_nothing_is_the_users_mistake(results, reference, said):
+    """It was every candidate's: they had crashed, or were wrong, and stayed so in the file."""
+    with pytest.raises(wd.ConstraintError, match=said) as caught:
+        run(results, reference=reference)
+    assert caught.value.location is not None and caught.value.hint
+    assert run(results).count("ok") == 2
+
+
+def test_what_took_too_long_may_take_longer_later(results):
+    assert run(results, space={BM: [4], BN: [64]}, reference=tk.waits, timeout=1.0).count("hung") == 1
+    assert run(results, space={BM: [4], BN: [64]}, reference=tk.waits, timeout=0.5).count("hung") == 1
+    assert run(results, space={BM: [4], BN: [64]}, timeout=30.0).count("ok") == 1
+
+
 def test_candidates_that_crash_hang_or_raise_are_reported(results):
     found = run(
         results, space={BM: [4, 8, 16, 32, 64], BN: [64]}, steps=MISBEHAVE, timeout=2
