@@ -37,8 +37,8 @@ class Pace(NamedTuple):
     """What estimates of a product by waves that load their own operands take for granted beside rates, in clocks: of a
     load under way that L2 serves, and what it takes longer from memory; the share of a step's work that is added to it,
     since what is loaded is stored behind products; of barriers per step; of what a workgroup begins and ends with; of
-    an exchange of parts of K, and of each further one of a unit; of a 16-bit element of B as [K, N] that is turned by
-    itself, half of an 8-bit one's; of an 8-bit element of such a B, whose rows are turned by fours in registers."""
+    an exchange of parts of K, and of each further one of a unit; of an element of B as [K, N] that is turned by itself,
+    of 16 bits and of 8; of an 8-bit element of such a B, whose rows are turned by fours in registers."""
 
     load: float
     far: float
@@ -48,6 +48,7 @@ class Pace(NamedTuple):
     exchange: float
     further: float = 0.0
     turned: float = 0.0
+    turned_bytes: float = 0.0
     permuted: float = 0.0
 
 

@@ -17,12 +17,13 @@ _VECTOR = {"f64": 128, "f32": 256, "f16": 256}
 _MISS = 800
 _LARGE = ((256, 256), (256, 128), (128, 128))
 _CDNA3 = Pace(
-    load=650, far=0, mixed=0.25, step=100, ends=2400, exchange=1500, further=1500, turned=0.08, permuted=1 / 64
+    load=650, far=0, mixed=0.25, step=100, ends=2400, exchange=1500, further=1500, turned=0.04, turned_bytes=0.08,
+    permuted=1 / 64,
 )  # fmt: skip
 _PACES = {
     "gfx90a": _CDNA3,
     "gfx942": _CDNA3,
-    "gfx950": Pace(load=750, far=250, mixed=0.05, step=130, ends=2400, exchange=2700, turned=0.08),
+    "gfx950": Pace(load=750, far=250, mixed=0.05, step=130, ends=2400, exchange=2700, turned_bytes=0.08),
 }
 """Fitted to what the cycle model says of products on MI300X and MI355X (`strategies/matrix_cuts.py`)."""
 

@@ -14,7 +14,8 @@ loop body knows what the previous trip left in flight.
 are estimated to have arrived by then, they are waited for together, and their own waits are not needed. The estimate
 (`_Clock`) counts what each unit takes for the whole workgroup; arrivals within `SLACK_CLOCKS` count as arrived, because
 the latencies are not known better. What was loaded together comes from vector memory one after the other: where there
-is something to do with the first results, the others have waits of their own.
+is something to do with the first results, the others have waits of their own. In loops it comes more slowly, and one
+wait is for few results: what is stored frees registers for the next load, and where none is on its way memory is idle.
 
 Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 * vmcnt counts global loads, stores and direct-to-LDS copies, in issue order; lgkmcnt counts LDS operations in issue
@@ -28,7 +29,7 @@ Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 from __future__ import annotations
 
 from wavedsl.codegen.amdgcn.isa import Unit
-from wavedsl.codegen.amdgcn.machine import UNITS, Inst, Program
+from wavedsl.codegen.amdgcn.machine import UNITS, Block, Inst, Program
 from wavedsl.codegen.amdgcn.rows import Rows, is_barrier, queue_of
 from wavedsl.codegen.amdgcn.target import SIMDS, WAVE
 
@@ -51,6 +52,12 @@ SLACK_CLOCKS = 16
 """Clocks by which a merged wait may come early: one LDS access."""
 ISSUE_CLOCKS, FETCH_CLOCKS = 4, 16
 """Clocks between two instructions of a wave, and in which vector memory gives a wave 16 bytes a lane."""
+SLOW = 2
+"""How many times as long that takes in loops, as far as waits count on it: units share what is behind their ports."""
+LONG_PRODUCTS = 2.25
+"""Clocks of a trip's products, as a factor of its loads', beyond which the former leave these time enough."""
+FEW = 4
+"""Operations of a loop on their way that memory is not to have fewer of; half of more may be waited for together."""
 LONG_AGO = -4096
 """Clocks after which an operation has surely completed."""
 
@@ -63,8 +70,8 @@ class _Clock:
     """When instructions issue and results arrive: a wave that shares LDS and vector memory with those of its
     workgroup."""
 
-    def __init__(self, waves: int):
-        self.waves = waves
+    def __init__(self, waves: int, fetch: int):
+        self.waves, self.fetch = waves, fetch
         self.now = 0
         self.matrix = 0
         self.memory = {"vm": 0, "lds": 0, "scalar": 0}
@@ -81,7 +88,8 @@ class _Clock:
         self.now = start + 4
         if not queue:
             return self.now
-        self.memory[queue] = max(start, self.memory[queue]) + row.issue * self.waves
+        issue = row.issue * self.fetch // FETCH_CLOCKS if queue == "vm" else row.issue
+        self.memory[queue] = max(start, self.memory[queue]) + issue * self.waves
         return max(start + row.latency, self.memory[queue])
 
 
@@ -90,6 +98,7 @@ def insert_waits(program: Program, rows: Rows) -> None:
     blocks = program.blocks
     waves = -(-program.block_threads // WAVE)
     wants = [[_wanted(inst) for inst in block.insts] for block in blocks]
+    paces = [_pace(block, waves) for block in blocks]
     entry: list[Queues | None] = [None] * len(blocks)
     entry[0] = ((), ())
     work = [0]
@@ -98,7 +107,7 @@ def insert_waits(program: Program, rows: Rows) -> None:
         work.remove(b)
         state = entry[b]
         assert state is not None
-        after = _walk(blocks[b].insts, wants[b], state, None, rows, waves)
+        after = _walk(blocks[b].insts, wants[b], state, None, rows, waves, paces[b])
         for s in blocks[b].succs:
             before = entry[s]
             met = after if before is None else (_unite(before[0], after[0]), _unite(before[1], after[1]))
@@ -111,8 +120,18 @@ def insert_waits(program: Program, rows: Rows) -> None:
         if state is None:
             continue
         out: list[Inst] = []
-        _walk(block.insts, wants[b], state, out, rows, waves)
+        _walk(block.insts, wants[b], state, out, rows, waves, paces[b])
         block.insts = out
+
+
+def _pace(block: Block, waves: int) -> int:
+    """Clocks in which memory gives a wave of this block 16 bytes a lane, as far as waits count on it."""
+    if not block.depth:
+        return FETCH_CLOCKS
+    rows = [inst for inst in block.insts if not isinstance(inst.row, str)]
+    products = sum(inst.row.issue for inst in rows if inst.row.unit is Unit.MFMA) * -(-waves // SIMDS)
+    loads = sum(inst.row.issue for inst in rows if queue_of(inst) == "vm") * waves
+    return FETCH_CLOCKS * (SLOW if products <= LONG_PRODUCTS * loads else 1)
 
 
 def _unite(a: Queue, b: Queue) -> Queue:
@@ -134,11 +153,12 @@ def _wanted(inst: Inst) -> int:
 
 
 def _walk(
-    insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int
+    insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int, fetch: int
 ) -> Queues:
-    """The queues after `insts`; with `out`, the instructions with their waits are appended to it."""
+    """The queues after `insts`; with `out`, the instructions with their waits are appended to it. `fetch`: clocks in
+    which memory gives a wave 16 bytes a lane."""
     vm, lgkm = list(state[0]), list(state[1])
-    clock = _Clock(waves)
+    clock = _Clock(waves, fetch)
     vm_any, lgkm_any = _registers(vm), _registers(lgkm)
     for at, inst in enumerate(insts):
         if inst.row == COPY_COMMIT:
@@ -155,17 +175,18 @@ def _walk(
         if need_vm >= 0 or need_lgkm >= 0:
             came = LONG_AGO
             if need_vm >= 0:
-                came = max(vm[need_vm][1], clock.turn + (len(vm) - 1 - need_vm) * FETCH_CLOCKS * waves)
+                came = max(vm[need_vm][1], clock.turn + (len(vm) - 1 - need_vm) * fetch * waves)
                 clock.now = max(clock.now, came)
             if need_lgkm >= 0:
                 clock.now = max(clock.now, lgkm[need_lgkm][1])
             if need_vm > 0:
                 clock.turn, oldest = came, need_vm
-                stored = queue_of(inst) == "vm"
-                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, FETCH_CLOCKS * waves, stored)
-                clock.turn += (oldest - need_vm + 1) * FETCH_CLOCKS * waves
+                together = len(vm) if fetch == FETCH_CLOCKS else max(0, len(vm) - FEW) // 2
+                together = 0 if queue_of(inst) == "vm" else together
+                need_vm = _merged(vm, need_vm, wants, at, clock.now, came, fetch * waves, together)
+                clock.turn += (oldest - need_vm + 1) * fetch * waves
             if need_lgkm > 0:
-                need_lgkm = _merged(lgkm, need_lgkm, wants, at, clock.now, clock.now, 0)
+                need_lgkm = _merged(lgkm, need_lgkm, wants, at, clock.now, clock.now, 0, len(insts))
             if need_vm >= 0:
                 del vm[need_vm:]
                 vm_any = _registers(vm)
@@ -203,19 +224,19 @@ def _walk(
 
 def _merged(
     queue: list[tuple[int, int]], need: int, wants: list[int], at: int, now: int, came: int, apart: int,
-    stored: bool = False,
+    together: int,
 ) -> int:  # fmt: skip
     """The strictest count, at most `need`, that is due by now and spares a later wait of the block. The result that is
-    waited for came at `came`, the next ones come `apart` clocks one after the other; those of accesses issued together
-    are due all the same if they are read at once: to wait for them later would gain no more than a wait costs. Not if
-    what came first is `stored`: the store then is on its way while memory still fetches the rest."""
+    waited for came at `came`, the next ones come `apart` clocks one after the other; `together` of those of accesses
+    issued together are due all the same if they are read at once: to wait for them later would gain no more than a wait
+    costs. None if what came first is stored to memory: the store then is on its way while the rest is still fetched."""
     at_once = 0
-    for wanted in () if stored else wants[at : at + SLACK_CLOCKS // ISSUE_CLOCKS]:
+    for wanted in wants[at : at + SLACK_CLOCKS // ISSUE_CLOCKS]:
         at_once |= wanted & _PLAIN
     due = need
     while due > 0 and queue[due - 1][1] <= now + SLACK_CLOCKS:
         in_turn = came + (need - due + 1) * apart
-        if in_turn > now + SLACK_CLOCKS and not queue[due - 1][0] & at_once:
+        if in_turn > now + SLACK_CLOCKS and (not queue[due - 1][0] & at_once or need - due >= together):
             break
         due -= 1
     if due == need:

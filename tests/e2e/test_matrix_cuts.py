@@ -431,21 +431,55 @@ def test_the_text_finds_two_slots_better(chip):
     assert found[0] < 0.98 * found[1]
 
 
+def four_slots(chip, size):
+    """The roofline's tiles, whose ring has four slots."""
+    choice = Choice("skinny", choose_tiles("skinny", GemmShape(*size, wd.bf16), chip))
+    assert choice.cut.pipeline_stages == 4
+    return choice
+
+
 def test_more_slots_than_copies_fill_ahead_are_none():
-    """Few rows that keep all units busy anyhow: what the roofline recommends, but for the four slots of its ring."""
-    chip, given = CHIPS["MI355X"], arrays((64, 28672, 8192))
+    """Few rows that keep all units busy anyhow, in tiles of as many rows and columns as the roofline's."""
+    chip, size = CHIPS["MI355X"], (64, 28672, 8192)
+    given = arrays(size)
     choice = plan_gemm(*given, transpose_b=True, product=chip).choice
     assert choice.cut.pipeline_stages == 2
-    four = replace(choice, cut=replace(choice.cut, pipeline_stages=4))
-    assert predicted(chip, given, choice) < 0.7 * predicted(chip, given, four)
+    assert predicted(chip, given, choice) < 0.7 * predicted(chip, given, four_slots(chip, size))
 
 
 @pytest.mark.slow
 def test_the_text_finds_fewer_slots_better():
-    chip, given = CHIPS["MI355X"], arrays((64, 28672, 8192))
-    choice = plan_gemm(*given, transpose_b=True, product=chip).choice
-    four = replace(choice, cut=replace(choice.cut, pipeline_stages=4))
-    assert clocks_of_text(chip, given, choice) < 0.7 * clocks_of_text(chip, given, four)
+    chip, size = CHIPS["MI355X"], (64, 28672, 8192)
+    given = arrays(size)
+    assert clocks_of_text(chip, given, None) < 0.7 * clocks_of_text(chip, given, four_slots(chip, size))
+
+
+def test_loads_of_a_loop_leave_as_those_before_them_are_stored():
+    """One wait for all loads of a trip left memory idle until the next ones: 26060 clocks."""
+    choice = Choice("wave_parallel", TileChoice(128, 128, 128, 2, 2, 2, 8, 0))
+    assert clocks_of_text(CHIPS["MI355X"], arrays((2048, 2048, 2048)), choice) < 24500
+
+
+SKINNY = [
+    (wd.f8e4m3fnuz, TileChoice(64, 128, 128, 2, 1, 2, 16, 0), 0.8),
+    (wd.bf16, TileChoice(64, 128, 64, 2, 1, 2, 8, 0), 0.92),
+]
+
+
+@pytest.mark.parametrize("dtype", [x[0] for x in SKINNY], ids=str)
+def test_64_rows_have_the_tiles_of_least_clocks(dtype):
+    """Four waves where the roofline has two, which turn B beside each other."""
+    cut = plan_gemm(*arrays((64, 28672, 8192), dtype, False), product=CHIPS["MI300X"]).choice.cut
+    assert (cut.tile_m, cut.tile_n, cut.waves_m, cut.waves_n) == (64, 128, 1, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "before", "factor"), SKINNY, ids=str)
+def test_the_text_finds_them_better(dtype, before, factor):
+    chip, given = CHIPS["MI300X"], arrays((64, 28672, 8192), dtype, False)
+    ways = None, Choice("skinny", before)
+    now, then = (clocks_of_text(chip, given, way, False) for way in ways)
+    assert now < factor * then
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)

@@ -23,10 +23,6 @@ from wavedsl.strategies.loop_cuts import parts_of_k
 
 WAVE_BYTES = 128
 """Bytes of a row that each of them takes per trip: a multiple of every instruction's K."""
-SLOTS = 2
-"""Of a ring whose copies run one step ahead whatever it holds: the step that is multiplied and the next. Three and more
-are filled by copies without registers on gfx950, which a barrier waits for: 64 x 28672 x 8192 in bf16 took 100 us in
-four slots and 60 in two, by the text."""
 _LOOPS = frozenset(("gemv", "skinny", "wave_parallel", "split_k", "stream_k"))
 """Strategies in whose place `auto` may take a loop over K with tiles that warpgroups multiply; in place of the others,
 one of a trip or two, on large grids."""
@@ -37,10 +33,6 @@ SLOW_ROWS = GEMV_ROWS // 2
 an H200 (`choices`), where nothing else estimates them."""
 NEAR = 0.95
 """Share of a matrix-vector product's estimated clocks that tiles must be estimated to take at most on AMD's chips."""
-FEW_ROWS = 32
-"""Rows up to which the best estimated tiles take the place of the roofline's `skinny` ones, however near, where copies
-run no more than a step ahead. Of more rows schedules differ by more than estimates: 64 x 28672 x 8192 in bf16 takes
-MI355X 71.6 us in 64 x 128 x 128 of 1 x 4 waves, 60.4 in the same of 2 x 2, by the text, MI300X 90.1 and 101."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +88,6 @@ def chosen(
     if strategy == "stream_k":
         tiles = matrix_cuts.best_dealt(form, sizes, chip) or tiles
     if strategy == "auto":
-        if tiles.pipeline_stages > SLOTS and matrix_cuts.suits(form, chip) and not runs_ahead(chip):
-            tiles = replace(tiles, pipeline_stages=SLOTS, prefetch_distance=0)
         found = _fewest_clocks(name, tiles, shape, form, chip)
         if found is not None:
             name, tiles = found
@@ -126,7 +116,7 @@ def _fewest_clocks(
         side, deep, waves = shares_of_waves(form, shape.m, shape.n)
         now = replace(tiles, tile_m=side, tile_n=side, tile_k=deep, waves_m=waves, waves_n=1)
     sizes = shape.m, shape.n, shape.k
-    if name == "skinny" and min(sizes[:2]) <= FEW_ROWS and not runs_ahead(chip):
+    if name == "skinny" and not runs_ahead(chip):
         best = next(iter(matrix_cuts.best_cuts(form, sizes, chip)), None)
     else:
         best = matrix_cuts.better_cut(form, sizes, now, chip, small or name == "stream_k", small)

@@ -280,7 +280,7 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, me
     if not form.b_rows:  # a row of B's tile is its columns: a cache line comes for each
         moved = stage + np.maximum(0, unit.line - x.columns * size) * x.deep
         narrow = x.columns / x.waves_n < TURNED_COLUMNS
-        turned = pace.turned * x.columns * x.deep / size * narrow * (size < 4)
+        turned = x.columns * x.deep * narrow * {8: pace.turned_bytes, 16: pace.turned}.get(form.dtype.bits, 0.0)
     busy = np.maximum(np.maximum(products, shared), moved / unit.loads)
     busy = busy + ALONE * np.minimum(products, shared) * (x.stages * resident == 1)
     ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1

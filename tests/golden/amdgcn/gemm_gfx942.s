@@ -78,8 +78,9 @@ gemm:
 	v_mov_b64_e32           v[22:23], 0
 	s_mov_b32               s5, 0
 .Lgemm_k1:                                               ; loop over k
-	s_waitcnt               vmcnt(0)
+	s_waitcnt               vmcnt(1)
 	ds_write_b128           v32, v[0:3]
+	s_waitcnt               vmcnt(0)
 	ds_write_b128           v32, v[4:7] offset:4096
 	s_waitcnt               lgkmcnt(0)
 	s_barrier
