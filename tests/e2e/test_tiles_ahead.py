@@ -139,18 +139,20 @@ def test_gradients_of_several_tiles(deterministic: bool) -> None:
     assert any(found.get("k, v") == 2 or found.get("k") == 2 for found in two), two
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_what_both_stages_read_has_three_slots(causal: bool) -> None:
-    """Gradients of head size 256: Q of scores and of dK is given back a trip later than dO, so that with two slots the
-    next copy would begin when what it brings is wanted."""
+@pytest.mark.parametrize(
+    ("causal", "step", "slots"), [(False, 32, (3, 2)), (True, 32, (3, 2)), (False, 64, (2, 1)), (True, 64, (2, 1))]
+)
+def test_what_both_stages_read_has_a_slot_more(causal: bool, step: int, slots: tuple[int, int]) -> None:
+    """Gradients of head size 256: Q of scores and of dK is given back a trip later than dO, so that with as many slots
+    the next copy would begin when what it brings is wanted."""
     variant = backward.Variant(dtype=wd.bf16, lse=True, causal=causal)
     given = backward.arguments_of(variant, {"b": 1, "h": 1, "m": 140, "n": 140, "d": 256, "e": 256}, 0)
     found = {}
-    for kernel in backward.kernels(variant, backward.tile_for(variant, "sm_90a", 256)):
+    for kernel in backward.kernels(variant, backward.Tiles(128, step, 2, True)):
         mine = {p.name: given[p.name] for p in kernel.parameters}
         compiled = kernel.compile(**mine, target="sm_90a")
         compiled.emulate(**mine)
         found[kernel.name] = rings(compiled)
     assert backward.check(variant, given) == 0
-    assert (found["attention_keys_k"]["q"], found["attention_keys_k"]["d_o"]) == (3, 2)
-    assert (found["attention_queries"]["k"], found["attention_queries"]["v"]) == (3, 2)
+    assert (found["attention_keys_k"]["q"], found["attention_keys_k"]["d_o"]) == slots
+    assert (found["attention_queries"]["k"], found["attention_queries"]["v"]) == slots
