@@ -115,7 +115,9 @@ def gradient_candidates(target: str, d: int, causal: bool) -> list[Way]:
     """Ways of the gradients to try, the example's own first."""
     tiles = backward.tile_for(forward.Variant(wd.bf16, causal=causal, lse=True), target, d)
     ways = [Way(tiles, True)]
-    if target == "sm_90a" and not tiles.apart:
+    if target == "sm_90a" and tiles.apart:
+        return [*ways, Way(replace(tiles, step=32), True)]  # deeper rings, but scores wait for shared memory
+    if target == "sm_90a":
         schedules = (None, ONE_TILE) if causal else (None, LANES)
         ways += [Way(tiles, False, schedule) for schedule in schedules]
         ways += [Way(replace(tiles, queries=n), False) for n in QUERIES.get(d, {}).get(causal, ())]

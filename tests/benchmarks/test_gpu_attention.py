@@ -155,6 +155,7 @@ def test_gradients_are_tried_with_and_without_atomics(benchmark):
         assert plain == ({None, attention_ways.LANES} if d < 256 else {None})
         assert len({str(way) for way in found}) == len(found)
     assert [way.deterministic for way in benchmark.gradient_candidates("gfx942", 64, False)] == [True]
+    assert [way.tiles.step for way in benchmark.gradient_candidates("sm_90a", 256, False)] == [64, 32]
 
 
 def test_rates_and_ratios_are_of_what_was_measured(benchmark):
