@@ -144,9 +144,10 @@ def _without_buffers(low: Lowering, top: int) -> None:
 def _late_slots(low: Lowering, rings: Sequence[Ring], stages: int, top: int) -> bool:
     """Give rings of one or two slots that products of both stages of a loop read (Q of attention's gradients: scores of
     the next block, dK of this one) one more. They are given back a trip later than others: with as many slots the next
-    copy begins when what it brings is wanted. Results have half of their buffers where that makes the room. By the
-    replay, dK of 2048 keys of 256 elements, 64 queries per trip: 1274642 clocks with one slot each, 845372 with two of
-    Q and one of dO."""
+    copy begins when what it brings is wanted. Results have half of their buffers, or none (from `top` on), where that
+    makes the room. By the replay, dK of 2048 keys, 64 queries per trip: of 256 elements 1274642 clocks with one slot
+    each, 845372 with two of Q and one of dO; of 192 elements 1017788 with two each, 643642 with three of Q, without
+    buffers."""
     late = [ring for ring in rings if ring.slots == stages and ring.region.dim is not None and _in_both(low, ring)]
     if stages > 2 or low.choices.stages is not None or not low.matrix.strategy.specialize or not late:
         return False
