@@ -7,19 +7,18 @@ waits, hazards, races, uninitialised and out-of-bounds accesses. AMDGCN runs in 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from wavedsl.codegen import TARGETS, is_amd
 from wavedsl.ir.called import door
-from wavedsl.ir.errors import LaunchError
+from wavedsl.ir.errors import CompileError, LaunchError
 from wavedsl.runtime.emulator.report import EmulationReport, Finding
 from wavedsl.runtime.tensor_map import TensorMap
 
 __all__ = ["EmulationReport", "Finding", "TensorMap", "run"]
 
-PTX_TARGETS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a")
-"""Chips whose PTX is run."""
 CHECKS = (True, False, "report")
 """What `checks` may be."""
 
@@ -42,7 +41,7 @@ def run(
 ) -> EmulationReport:
     """Run a kernel's text on the emulator of its target.
 
-    `target`: gfx90a, gfx942, gfx950 or sm_80 to sm_90a. `grid` counts workgroups, `block` threads. `args`, in the
+    `target`: gfx90a, gfx942, gfx950 or sm_80 and later. `grid` counts workgroups, `block` threads. `args`, in the
     order of the kernel's parameters: a NumPy array (by pointer, changed in place), a NumPy scalar (by value), bytes
     (raw, by value), a `TensorMap`, None (a null pointer). `kernel` names the entry where the text has several.
     `shared_bytes` is dynamic shared memory on top of what the text declares. `cluster`: CTAs per cluster of a launch on
@@ -92,11 +91,19 @@ def run(
 
 
 def _target(name: Any) -> str:
-    """The name of a chip whose text the emulators run. LaunchError for another."""
-    chips = [*filter(is_amd, TARGETS), *PTX_TARGETS]
-    if name not in chips:
-        raise LaunchError(f"no emulator for target {name!r}", hint=f"one of {', '.join(chips)}")
-    return str(name)
+    """The name of a chip whose text the emulators run: of NVIDIA's any that is no older than the oldest that there is
+    text for (a later one runs that text, too). LaunchError for another."""
+    if isinstance(name, str):
+        if name in TARGETS:
+            return name
+        from wavedsl.codegen.ptx.isa import parse_target
+        from wavedsl.codegen.ptx.target import CHIPS
+
+        with suppress(CompileError):
+            if parse_target(name).number >= CHIPS[0].number:
+                return name
+    hint = f"one of {', '.join(TARGETS)}, or a later chip of NVIDIA's: sm_89, sm_90, sm_100, …"
+    raise LaunchError(f"no emulator for target {name!r}", hint=hint)
 
 
 def _check_text(asm: Any, target: str) -> None:

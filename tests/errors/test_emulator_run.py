@@ -74,6 +74,14 @@ def test_a_kernel_in_the_place_of_its_text(target: str) -> None:
     assert "compiled.asm" in refused(target, asm=double.compile(target=target, subs={N: 128})).hint
 
 
+@pytest.mark.parametrize("target", ["sm_86", "sm_90", "sm_100", "sm_120"])
+def test_later_chips_run_the_text_of_earlier_ones(target: str) -> None:
+    compiled = double.compile(target="sm_80", subs={N: 128})
+    x, y = np.ones(128, np.float32), np.zeros(128, np.float32)
+    emulator.run(compiled.asm, target=target, grid=compiled.grid, block=compiled.block, args=[x, y])
+    assert (y == 2).all()
+
+
 @pytest.mark.parametrize("target", ["sm_70", "gfx1100", "foo", "", None])
 def test_a_target_without_an_emulator(target: Any) -> None:
     error = refused("gfx942", target=target)
