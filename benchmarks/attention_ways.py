@@ -58,20 +58,24 @@ TILES = {
 
 @dataclass(frozen=True)
 class Choice:
-    """Queries and keys of a tile, waves along the queries, workgroups of a cluster (0: the compiler's choice)."""
+    """Queries and keys of a tile, waves along the queries, workgroups of a cluster (0: the compiler's choice), whether
+    waves start products in turn (None: the compiler's choice)."""
 
     tile: tuple[int, int]
     waves: int
     cluster: int = 0
+    in_turn: bool | None = None
 
     def __str__(self) -> str:
         rows, keys = self.tile
-        return f"{rows}x{keys}, {self.waves} waves" + (f", cluster {self.cluster}" if self.cluster else "")
+        said = f"{rows}x{keys}, {self.waves} waves" + (f", cluster {self.cluster}" if self.cluster else "")
+        return said if self.in_turn is None else f"{said}, {'' if self.in_turn else 'not '}in turn"
 
 
 def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
-    """Ways of the forward pass to try, the example's own first: blocks of other sizes and, on sm_90a where all
-    workgroups run the same trips, with and without clusters."""
+    """Ways of the forward pass to try, the example's own first: blocks of other sizes and, on sm_90a, where all
+    workgroups run the same trips with and without clusters; where three or four warpgroups share a tile, products in
+    turn, which the replay has against itself and FlashAttention-3 for it, and among two of the example's own not."""
     own = forward.tile_of(target, d, causal)
     if target != "sm_90a":
         return [Choice(*own)]
@@ -80,6 +84,8 @@ def candidates(target: str, n: int, d: int, causal: bool) -> list[Choice]:
         lone = causal or tile[0] != own[0][0]
         clusters = (0,) if lone or -(-n // tile[0]) % 2 else (0, 2)
         found += [Choice(tile, waves, cluster) for cluster in clusters]
+        if waves > 2 or (d == 128 and tile == own[0]):
+            found.append(Choice(tile, waves, in_turn=waves > 2))
     return found
 
 
@@ -129,5 +135,8 @@ def gradient_kernels(variant: Any, way: Way) -> Sequence[Any]:
 
 
 def forward_kernel(variant: Any, choice: Choice) -> Any:
-    schedule = wd.Schedule(cluster=(choice.cluster, 1, 1)) if choice.cluster else None
+    asked: dict[str, Any] = {"cluster": (choice.cluster, 1, 1)} if choice.cluster else {}
+    if choice.in_turn is not None:
+        asked["products_in_turn"] = choice.in_turn
+    schedule = wd.Schedule(**asked) if asked else None
     return forward.attention_kernel(variant, tile=choice.tile, waves=choice.waves, schedule=schedule)

@@ -39,6 +39,8 @@ class Choices:
     """Whether the launch may begin before the one in front of it has ended."""
     bulk_atomics: bool | None = None
     """Whether sums of products are added to arrays by bulk reductions (`bulk_atomics`). None: those of loops are."""
+    products_in_turn: bool | None = None
+    """Whether the warpgroups of a workgroup start a loop's products in turn (`ring_loops.takes_turns`)."""
     in_step: bool = False
     """Whether all waves of a workgroup run the same trips of loops that would let each have its own (`own_trips`)."""
     modulo: bool = True

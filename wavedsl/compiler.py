@@ -226,7 +226,8 @@ def _default_target() -> str:
 def check_schedule(schedule: Schedule, chip: Target, loc: Loc | None = None) -> None:
     """Raises ConstraintError for a choice that this version cannot fix on the chip."""
     supported = {"stages", "swizzle", "split_k", "stream_k", "persistent"}
-    supported |= {"specialize", "registers", "cluster", "dependent", "bulk_atomics"} if chip.warpgroup else set()
+    supported |= {"specialize", "registers", "cluster", "dependent"} if chip.warpgroup else set()
+    supported |= {"bulk_atomics", "products_in_turn"} if chip.warpgroup else set()
     supported |= {"direct_to_shared"} if chip.copy_async else set()
     supported |= {"ping_pong"} if chip.waves_alternate or chip.warpgroup else set()
     supported |= {"prefetch"} if chip.prefetches else set()
@@ -251,8 +252,8 @@ def _choices(kernel: Any, schedule: Schedule | None, chip: Target) -> Choices:
         persistent=schedule.persistent, swizzle=schedule.swizzle, cluster=schedule.cluster,
         direct=schedule.direct_to_shared,
         ping_pong=schedule.ping_pong, prefetch=schedule.prefetch, cache_swizzle=schedule.cache_swizzle,
-        dependent=schedule.dependent, bulk_atomics=schedule.bulk_atomics, split=schedule.split_k,
-        stream=schedule.stream_k,
+        dependent=schedule.dependent, bulk_atomics=schedule.bulk_atomics, products_in_turn=schedule.products_in_turn,
+        split=schedule.split_k, stream=schedule.stream_k,
     )  # fmt: skip
 
 

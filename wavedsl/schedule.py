@@ -29,11 +29,17 @@ ELSEWHERE = {
     "swizzle_size": "swizzle", "rasterization": "swizzle", "persistent_kernel": "persistent",
     "split_k_slices": "split_k", "k_splits": "split_k", "launch_pdl": "dependent", "use_pdl": "dependent",
     "use_tma": "direct_to_shared", "cp_async": "direct_to_shared", "async_copy": "direct_to_shared",
-    "pingpong": "ping_pong", "num_warps": _WAVES, "num_waves": _WAVES, "waves_per_block": _WAVES,
+    "pingpong": "ping_pong", "warp_scheduler_barrier": "products_in_turn",
+    "num_warps": _WAVES, "num_waves": _WAVES, "waves_per_block": _WAVES,
     "matrix_instr_nonkdim": "wd.HardwareConstraint(mma_type=wd.MMAType.F32_16x16x16_F16) in the constraints",
     "waves_per_eu": "occupancy follows from tiles and registers; compiled.resources.occupancy says it",
 }  # fmt: skip
 """What Triton, CUTLASS, Helion and others call a choice → which of `Schedule` it is, or how it is made here."""
+FLAGS = (
+    "direct_to_shared", "swizzle", "dependent", "ping_pong", "products_in_turn", "specialize", "persistent",
+    "bulk_atomics",
+)  # fmt: skip
+"""Choices that are True or False."""
 
 
 @with_options(ELSEWHERE)
@@ -89,6 +95,10 @@ class Schedule:
     """Whether sums of a warpgroup's products that `atomic_add` adds to an f32 array leave through shared memory, by
     one thread's bulk reductions (sm_90a, kernels whose operands come by bulk copies), and not from each lane's
     registers. The compiler's choice: those of loops do."""
+    products_in_turn: bool | None = None
+    """Whether the warpgroups that compute a tile start the products of a trip in turn, by named barriers, so that the
+    products of one run while the others compute what lies between theirs (sm_90a, loops whose products run beside those
+    of the next trip, two to six warpgroups). The compiler's choice: two do where enough lies between products."""
     cache_swizzle: bool | int | None = None
     """Whether buffer descriptors ask for the cache swizzle (gfx942 and gfx950), which spreads rows over the channels of
     the caches: True with the elements between an array's rows where those are at most 8192, a number with that one."""
@@ -112,8 +122,7 @@ class Schedule:
                 f"Schedule: split_k={self.split_k} and stream_k={workers}", here(calls=False),
                 hint="both divide the loop's trips: choose one",
             )  # fmt: skip
-        flags = ("direct_to_shared", "swizzle", "dependent", "ping_pong", "specialize", "persistent", "bulk_atomics")
-        for name in flags:
+        for name in FLAGS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise ConstraintError(f"Schedule: {name}={value!r}", here(calls=False), hint="True or False")

@@ -167,12 +167,17 @@ def _turn_take(s: Selector, op: Op) -> None:
 
 
 def _turn_give(s: Selector, op: Op) -> None:
-    """The other wave of 0 and 1."""
-    own, first = barrier_of_wave(s, op.attrs["id"]), op.attrs["id"]
-    other = s.hoisted(
-        ("turn", first), 0, lambda: s.set("b32", ("sub", "s32"), s.reg(Imm(2 * first + 1)), own)
-    )
-    s.emit(("bar", "arrive"), other, Imm(2 * s.kernel.wave_size))
+    """The next wave: of two the other one."""
+    first, waves = op.attrs["id"], op.attrs["waves"]
+    own = barrier_of_wave(s, first)
+
+    def number() -> Reg:
+        if waves == 2:
+            return s.set("b32", ("sub", "s32"), s.reg(Imm(2 * first + 1)), own)
+        last = s.set("pred", ("setp", "eq", "s32"), own, Imm(first + waves - 1))
+        return s.set("b32", ("selp", "b32"), Imm(first), s.set("b32", ("add", "s32"), own, Imm(1)), last)
+
+    s.emit(("bar", "arrive"), s.hoisted(("turn", first, waves), 0, number), Imm(2 * s.kernel.wave_size))
 
 
 def _elect(s: Selector, op: Op) -> None:

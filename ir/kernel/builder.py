@@ -37,11 +37,13 @@ from wavedsl.ir.kernel.kernel_ir import (
 )
 from wavedsl.ir.target import MmaAtom
 
-__all__ = ["FIRST_TURN", "FIRST_WAVE_BARRIER", "Builder", "new_kernel"]
+__all__ = ["FIRST_TURN", "FIRST_WAVE_BARRIER", "MOST_TURNS", "Builder", "new_kernel"]
 
 FIRST_WAVE_BARRIER = 2
 """Named barriers: 0 is the workgroup's, 1 a role's, then one per wave, of which there are at most eight, then turns."""
 FIRST_TURN = 10
+MOST_TURNS = 16 - FIRST_TURN
+"""Waves that can do something in turn: a workgroup has 16 named barriers."""
 
 
 class Builder(Values):
@@ -414,12 +416,13 @@ class Builder(Values):
         """The lanes of each warp meet."""
         return self._effect("warp.fence", (), {})
 
-    def turn_take(self) -> Op:
-        """Wait for the turn, which the other of two waves gives."""
-        return self._effect("turn.take", (), {"id": FIRST_TURN})
+    def turn_take(self, waves: int = 2) -> Op:
+        """Wait for the turn, which the wave before of so many gives; that before the first is the last."""
+        return self._effect("turn.take", (), {"id": FIRST_TURN, "waves": waves})
 
-    def turn_give(self) -> Op:
-        return self._effect("turn.give", (), {"id": FIRST_TURN})
+    def turn_give(self, waves: int = 2) -> Op:
+        """Give the next wave the turn."""
+        return self._effect("turn.give", (), {"id": FIRST_TURN, "waves": waves})
 
     def elect(self) -> Value:
         """True in one thread of the wave."""

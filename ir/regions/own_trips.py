@@ -103,7 +103,7 @@ def apart(
     b, whole = low.b, low.first[dim]
     rings = [ring for ring in low.reads.rings if ring.region is frame.region]
     low.matrix.strategy.why.setdefault("trips", "outside of the bounds of their own rows they only give slots back")
-    _pass_by(low, rings, own.before, dim, (1, 0) if in_turn else ())
+    _pass_by(low, rings, own.before, dim, low.partition.waves - 1 if in_turn else None)
     low.first[dim] = scaled(b, own.first, low.plans[dim].tile)
     at = b.here()
     results = emit(replace(frame, trips=own.trips))
@@ -112,14 +112,14 @@ def apart(
     if meet(ops):
         raise InStep
     low.first[dim] = whole
-    _pass_by(low, rings, own.behind, dim, (0, 1) if in_turn else ())
+    _pass_by(low, rings, own.behind, dim, 0 if in_turn else None)
     return results
 
 
-def _pass_by(low: Lowering, rings: Sequence[Ring], count: Any, dim: str, giving: Sequence[int]) -> None:
-    """Slots of `count` trips, given back as soon as they are filled. `giving`: in which order two waves give turns: the
-    first of them before it takes one, the second behind."""
-    b = low.b
+def _pass_by(low: Lowering, rings: Sequence[Ring], count: Any, dim: str, holder: int | None) -> None:
+    """Slots of `count` trips, given back as soon as they are filled. `holder`: where waves start products in turn, the
+    wave that has the turn: it gives it before it takes it again, the others behind."""
+    b, waves = low.b, low.partition.waves
     if count.const == 0:
         return
     with low.noted_loop(f"{dim}, passed by"), b.for_(0, count, 1, ring_states(rings), label=f"pass_{dim}") as loop:
@@ -128,14 +128,14 @@ def _pass_by(low: Lowering, rings: Sequence[Ring], count: Any, dim: str, giving:
             wait_full(low, ring)
             release(low, ring)
             ring.advance(low)
-        if giving:
-            with b.if_(b.cmp("eq", b.wave(), giving[0])) as branch:
-                b.turn_give()
-                b.turn_take()
+        if holder is not None:
+            with b.if_(b.cmp("eq", b.wave(), holder)) as branch:
+                b.turn_give(waves)
+                b.turn_take(waves)
                 branch.yield_()
             with branch.orelse():
-                b.turn_take()
-                b.turn_give()
+                b.turn_take(waves)
+                b.turn_give(waves)
                 branch.yield_()
         loop.yield_(ring_states(rings))
     set_states(rings, loop.results)

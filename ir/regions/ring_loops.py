@@ -16,9 +16,11 @@ wgmma.wait_group).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from wavedsl.ir.dataflow.graph import Node, Region, ValueType, region_nodes
+from wavedsl.ir.kernel.builder import MOST_TURNS
 from wavedsl.ir.kernel.kernel_ir import PRED, Value
 from wavedsl.ir.kernel.same_registers import arguments, same_values
 from wavedsl.ir.layouts.fragment import Fragment, from_words, register_count
@@ -362,10 +364,10 @@ def _staged_trips(frame: LoopFrame, stages: TripStages, done: Sequence[Ring]) ->
         *(one[after[k]] for k, _ in ahead), *(v for _, v in behind), *(w for words in crossing(one) for w in words)
     ]  # fmt: skip
     last = frame.last
-    run.turns = takes_turns(low, steps, stages)
+    run.turns, waves = takes_turns(low, steps, stages), low.partition.waves
     if run.turns:
         low.matrix.strategy.turns = True
-        _in_wave(low, 1, b.turn_give)
+        _in_wave(low, waves - 1, partial(b.turn_give, waves))
     with frame.loop(last, inits, rings, ", the second stage beside the first of the next iteration") as loop:
         own = loop.carried[: len(inits)]
         one = frame.env_with((k, v) for (k, _), v in zip(ahead, own))
@@ -375,7 +377,7 @@ def _staged_trips(frame: LoopFrame, stages: TripStages, done: Sequence[Ring]) ->
         frame.again(loop, [*ends, *(w for words in crossing(one) for w in words)], rings)
     if run.turns:
         run.turns = False
-        _in_wave(low, 0, b.turn_take)  # the last turn that the other gave
+        _in_wave(low, 0, partial(b.turn_take, waves))  # the last turn that the last one gave
     for ring in done:
         release(low, ring)
     final = dict(zip((k for k, _ in ahead), loop.results))
@@ -430,11 +432,11 @@ class _StagedTrip:
                         for ring in rings_read(low, self.region, nodes[0]):
                             wait_full(low, ring)
                         low.note("take the turn")
-                        low.b.turn_take()
+                        low.b.turn_take(low.partition.waves)
                     products.emit(self.steps[i], context)
                     if self.turns and i == starts[-1]:
-                        low.note("give the turn to the other")
-                        low.b.turn_give()
+                        low.note("give the turn to the next")
+                        low.b.turn_give(low.partition.waves)
 
         emit([i for i in stages.both if i not in stages.first], one, first)
         emit(stages.first, one, first)
@@ -458,8 +460,15 @@ theirs: one computes while the other's products run. FlashAttention-3 does so up
 
 
 def takes_turns(low: Lowering, steps: Sequence[Step], stages: TripStages) -> bool:
-    """Whether the two computing warpgroups of a workgroup, which run the same trips, start their products in turn."""
-    if low.partition.waves != 2 or low.matrix.strategy.teams > 1:
+    """Whether the computing warpgroups of a workgroup, which run the same trips, start their products in turn. Of more
+    than two the compiler does not say so: by the replay of an SM, which favours the oldest warp, they then all wait for
+    the last one's softmax (docs/design/004-hopper.md)."""
+    waves, asked = low.partition.waves, low.choices.products_in_turn
+    if not 2 <= waves <= MOST_TURNS or low.matrix.strategy.teams > 1:
+        return False
+    if asked is not None:
+        return asked
+    if waves > 2:
         return False
     products = sum(c for s in steps if s.node is not None for unit, c in s.resources if unit == "mfma")
     between = sum(c for i in stages.rest for unit, c in steps[i].resources if unit == "issue")

@@ -55,6 +55,19 @@ def test_masked_attention(options: dict[str, Any], sizes: dict[str, int], loops:
     assert any(line.startswith("trips: ") for line in strategy(compiled).lines()) == bool(loops)
 
 
+@pytest.mark.parametrize("waves", [2, 3, 4, 6])
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": 50, "causal": True}, {}])
+def test_products_in_turn(options: dict[str, Any], waves: int) -> None:
+    """Asked for, also among more than two warpgroups, which run unlike trips; forbidden, among two."""
+    for asked in (True, False):
+        schedule = wd.Schedule(products_in_turn=asked)
+        sizes = {"h": 3, "m": 70 * waves, "n": 80 * waves, "d": 64}
+        compiled = attend(sizes, (64 * waves, 32), waves, schedule=schedule, **options)
+        assert strategy(compiled).turns == asked
+        names = {op.name for op in compiled.kernel_ir.body.walk()}
+        assert names.issuperset({"turn.take", "turn.give"}) == asked
+
+
 @pytest.mark.parametrize("cluster", [(1, 2), (1, 1)])
 def test_workgroups_that_share_keys_give_slots_back_to_each_other(cluster: tuple[int, int]) -> None:
     sizes = {"h": 4, "m": 400, "n": 400, "d": 64}

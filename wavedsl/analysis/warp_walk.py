@@ -248,8 +248,9 @@ class Walk:
         name, wave = op.name, warp // self.each
         if name == "wave.barrier":
             return (("barrier", WARP, 1 + wave, self.each),)
-        if name in ("turn.take", "turn.give"):  # between waves 0 and 1
-            return (("barrier", WARP, 128 + (wave if name == "turn.take" else 1 - wave), 2 * self.each),)
+        if name in ("turn.take", "turn.give"):
+            of = wave if name == "turn.take" else (wave + 1) % op.attrs["waves"]
+            return (("barrier", WARP, 128 + of, 2 * self.each),)
         threads = op.attrs.get("threads")
         return (("barrier", WARP, 64 + int(op.attrs.get("id", 0)), threads // WARP),) if threads else ()
 

@@ -226,7 +226,7 @@ def test_emit_covers_every_row_it_is_meant_for():
         "unsigned": False, "selector": 0x07010203, "mask": 1, "bytes": 4, "imm": 0, "high": False, "simm": 0,
         "buffer": "", "pending": 0, "level": 1, "atom": "vector", "message": "m", "low": 0,
         "more": True, "receivers": 1, "reading": True, "id": 2, "source": dtypes.i8, "operation": "fmul",
-        "initial": False, "register": 0, "lane": 5,
+        "initial": False, "register": 0, "lane": 5, "waves": 3,
     }  # fmt: skip
     types = {"param": I32, "cvt": I64, "unpack": F32, "bitcast": F32, "vec": vector(2), "slice": B32}
     for name, row in ROWS.items():
