@@ -1,12 +1,14 @@
-"""A product with weights of 8 or 4 bits: y = x (q * scale)ᵀ, one f16 scale per weight row, or in mxfp4.
+"""A product with weights of 8 or 4 bits: y = x (q * scale)ᵀ, or in mxfp4.
 
     python examples/quantised_gemm.py --bits 4 --target sm_80 --m 100 --n 70
+    python examples/quantised_gemm.py --bits 4 --target gfx942 --m 5 --n 256 --k 1024 --dtype bf16
     python examples/quantised_gemm.py --format mxfp4 --target gfx950
 
-Integer weights are widened to the type of x in registers, right before the matrix instruction. Four-bit ones lie two to
-a byte, the even one in the low half, and are 8 too large. In mxfp4, x has 8-bit floats (4-bit ones with
-`--activations mxfp4`, or where a chip has no 8-bit floats of this kind) and the weights 4-bit ones, and 32 neighbours
-along K share a power of two. gfx950 multiplies them so; elsewhere they are scaled in registers first.
+Integer weights are widened to the type of x in registers, right before the matrix instruction. A row of 8 bits has one
+scale; of 4 bits, two to a byte and 8 too large, 128 neighbours along K have one. With few rows of x memory is what
+takes the time: tiles are long along K, and the waves of a workgroup share them there. In mxfp4, x has 8-bit floats
+(4-bit ones with `--activations mxfp4`, or where a chip has no 8-bit floats of this kind) and the weights 4-bit ones,
+and 32 neighbours along K share a power of two. gfx950 multiplies them so; elsewhere they are scaled in registers first.
 """
 
 from __future__ import annotations
@@ -19,31 +21,45 @@ if __name__ == "__main__":
 import common
 import ml_dtypes
 import numpy as np
-import sympy
 
 import wavedsl as wd
 
-M, N, K, HALF = wd.symbols("M N K HALF")
+M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
+GROUP = 128
+"""Neighbours along K of 4-bit weights that share a scale."""
 
 
-def quantised_kernel(dtype: wd.DType, bits: int):
-    columns, stored = (K, wd.i8) if bits == 8 else (HALF, wd.u8)
+def tile_of(target: str, m: int) -> tuple[dict, int]:
+    """The tile, and waves along K that share it, for so many rows of x: what takes the fewest clocks by the cycle model
+    at N = K = 8192, where rows are few at most 0.75 times the memory's time more."""
+    if m <= 64:
+        rows = max(16, 1 << (m - 1).bit_length())
+        return {BM: rows, BN: 32 if target.startswith("gfx") else 64, BK: 512 if rows <= 32 else 256}, 4
+    return {BM: 128 if target == "sm_80" else 256, BN: 128, BK: 64}, 1
 
-    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)])
+
+def quantised_kernel(dtype: wd.DType, bits: int, tile: dict | None = None, waves: int = 1):
+    """`tile`: of M, N and K; `waves` of a workgroup share the tile along K."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+            *([wd.WaveConstraint(K, BK / waves)] if waves > 1 else ()),
+        ],
+        subs=tile or {BM: 64, BN: 64, BK: 64},
+    )  # fmt: skip
     def quantised(
-        x: wd.Memory[M, K, wd.SHARED, dtype], q: wd.Memory[N, columns, stored], scale: wd.Memory[N, dtype],
-        y: wd.Memory[M, N, wd.f32],
+        x: wd.Memory[M, K, wd.SHARED, dtype], q: wd.Memory[N, K, wd.SHARED, wd.i8 if bits == 8 else wd.u4],
+        scale: wd.Memory[(N, dtype) if bits == 8 else (N, K / GROUP, dtype)], y: wd.Memory[M, N, wd.f32],
     ):  # fmt: skip
         @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
         def loop(acc):
-            if bits == 8:
-                weights = wd.cast(wd.read(q), dtype)
-            else:
-                pair = wd.cast(wd.read(q, mapping=wd.IndexMapping((N, K), {HALF: sympy.floor(K / 2)})), wd.i32)
-                weights = wd.cast((pair >> wd.index(K) % 2 * 4 & 15) - 8, dtype)
+            weights = wd.cast(wd.read(q), dtype)
+            if bits == 4:
+                weights = (weights - 8) * wd.repeat_interleave(wd.read(scale), K)
             return wd.mma(wd.read(x), weights, acc)
 
-        wd.write(loop * wd.cast(wd.read(scale), wd.f32), y)
+        wd.write(loop * wd.cast(wd.read(scale), wd.f32) if bits == 8 else loop, y)
 
     return quantised
 
@@ -103,19 +119,21 @@ def main(arguments: list[str] | None = None) -> int:
     if given.format == "mxfp4":
         return mx_main(given)
     dtype = common.dtype_called(given.dtype)
-    m, n, k = given.m, given.n, given.k + given.k % 2
+    m, n, k = given.m, given.n, given.k if given.bits == 8 else -(-given.k // GROUP) * GROUP
     rng = np.random.default_rng(given.seed)
-    x, scale = common.data((m, k), dtype, given.seed), common.data((n,), dtype, given.seed + 1)
-    weights = rng.integers(-128, 128, (n, k)) if given.bits == 8 else rng.integers(-8, 8, (n, k))
-    if given.bits == 8:
-        q = weights.astype(np.int8)
-    else:
-        q = ((weights[:, 1::2] + 8) << 4 | weights[:, ::2] + 8).astype(np.uint8)
-    y = np.zeros((m, n), np.float32)
-    common.run(quantised_kernel(dtype, given.bits), [x, q, scale, y], given)
+    x = common.data((m, k), dtype, given.seed)
+    scale = common.data((n,) if given.bits == 8 else (n, k // GROUP), dtype, given.seed + 1)
     wide, s = x.astype(np.float64), scale.astype(np.float64)
-    magnitude = np.abs(wide) @ np.abs(weights).T * np.abs(s)
-    return common.verdict("y", y, wide @ weights.T * s, 2.0**-24 * (k + 9) * magnitude)
+    if given.bits == 8:
+        q = rng.integers(-128, 128, (n, k), dtype=np.int8)
+        weights = q * s[:, None]
+    else:
+        codes = rng.integers(0, 16, (n, k), dtype=np.uint8)
+        q = codes[:, ::2] | codes[:, 1::2] << 4
+        weights = ((codes - 8.0) * np.repeat(s, GROUP, axis=1)).astype(dtype.storage).astype(np.float64)
+    y = np.zeros((m, n), np.float32)
+    common.run(quantised_kernel(dtype, given.bits, *tile_of(given.target, m)), [x, q, scale, y], given)
+    return common.verdict("y", y, wide @ weights.T, 2.0**-24 * (k + 9) * (np.abs(wide) @ np.abs(weights).T))
 
 
 if __name__ == "__main__":

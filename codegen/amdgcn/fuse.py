@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE, dpp_pattern, halves_agree
 from wavedsl.codegen.amdgcn.roles import DPP, FLOAT, FUSED, FUSED_SCALAR, LIMIT, SCALAR_FIELD
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.kernel.kernel_ir import F32, I32, Kernel, Op, Region, Value
 from wavedsl.ir.quick_dataclass import dataclass
 
@@ -128,6 +129,12 @@ def _plan(
             if met is not None:
                 fusions[v.id] = met
             continue
+        if v.type is F32 and not v.uniform and op.name == "cvt" and uses.get(v.id):
+            word = op.args[0].op
+            if word is not None and _is_field(op, word) and _free(op.args[0], uses, here, fusions):
+                fusions[v.id] = Fusion("", word.args)
+                absorbed.add(op.args[0].id)
+            continue
         if v.type is not I32 or not uses.get(v.id):
             continue
         if v.uniform:
@@ -147,6 +154,15 @@ def _plan(
     for op in region.ops:
         if op.name in ("fmax", "fmin") and op.results[0].type is F32 and op.results[0].id not in absorbed:
             _sizes(op, uses, here, absorbed, fusions)
+
+
+def _is_field(op: Op, word: Op) -> bool:
+    """Whether a conversion is of an integer of a word that one instruction takes out and converts; 4 bits without a
+    sign lie in bytes when the others are masked (`select_convert._converted_field`)."""
+    if word.name != "unpack" or word.results[0].uniform:
+        return False
+    dtype = word.attrs["dtype"]
+    return dtype in (dt.u4, dt.u8, dt.u16) or (dtype in (dt.i8, dt.i16) and not op.attrs["unsigned"])
 
 
 def _sizes(op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> None:

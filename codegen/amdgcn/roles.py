@@ -65,6 +65,10 @@ CONVERT = {
     ("f32", "f64"): ("v_cvt_f64_f32", "v_cvt_f64_f32"), ("f64", "f32"): ("v_cvt_f32_f64", "v_cvt_f32_f64"),
 }  # fmt: skip
 """(from, to) → (signed, unsigned)."""
+CONVERT_BYTE = tuple(f"v_cvt_f32_ubyte{i}" for i in range(4))
+"""Byte i of a word, an unsigned integer, as f32."""
+CONVERT_FIELD = {"i": "v_cvt_f32_i32_sdwa", "u": "v_cvt_f32_u32_sdwa"}
+"""A byte or a half of a word, an integer with or without a sign, as f32."""
 PACK_F8 = {"e4m3": "v_cvt_pk_fp8_f32", "e5m2": "v_cvt_pk_bf8_f32"}
 PACK_F4 = "v_cvt_scalef32_pk_fp4_f32"
 """Two f32 over a power of two to the byte that op_sel names."""

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.amdgcn import roles
+from wavedsl.codegen.amdgcn.isa import Src
 from wavedsl.codegen.amdgcn.lane_moves import dpp_pattern
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
 from wavedsl.codegen.amdgcn.select_int import add64
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.kernel_ir import Op, Value
+from wavedsl.ir.kernel.whole_floats import has_short_nans, is_exact
 
 # ---------------------------------------------------------------------------------------------------- number conversion
 
@@ -27,11 +29,47 @@ def cvt(s: Selector, op: Op) -> None:
     unsigned = bool(op.attrs.get("unsigned"))
     if source == target:
         s.bind(op, s.operand(a))
+    elif v.id in s.fusions:
+        _converted_field(s, op)
     elif "i64" in (source, target):
         _cvt64(s, op, unsigned)
     else:
         mnemonic = roles.CONVERT[source, target][unsigned]
         _elementwise(s, op, mnemonic, a.type.element.words, v.type.element.words)
+
+
+_LOW_HALVES = 0x0F0F0F0F
+
+
+def _converted_field(s: Selector, op: Op) -> None:
+    """An integer of a word as f32, by the instruction that takes it out. Of eight numbers of 4 bits every other one is
+    masked away, so that the rest are bytes: two words, made once."""
+    packed = op.args[0].op
+    assert packed is not None
+    dtype, index = packed.attrs["dtype"], packed.attrs["index"]
+    word = s.to_vector(s.operand(packed.args[0]))
+    if dtype.bits == 4:
+        half = index % 2
+        found = s.remember(("bytes of halves", word.reg.id, word.start, half), lambda: _bytes_of_halves(s, word, half))
+        assert isinstance(found, Ref)
+        word, index = found, index // 2
+    if dtype.bits <= 8 and not dtype.is_signed:
+        s.emit(s.rows.named(roles.CONVERT_BYTE[index]), s.result(op), word)
+        return
+    field: dict[str, Any] = {
+        "dst_sel": "DWORD", "dst_unused": "UNUSED_PAD", "src0_sel": f"{'BYTE' if dtype.bits == 8 else 'WORD'}_{index}",
+    }  # fmt: skip
+    row = s.rows.named(roles.CONVERT_FIELD["i" if dtype.is_signed else "u"])
+    s.emit(row, s.result(op), Src(word, sext=True) if dtype.is_signed else word, **field)
+
+
+def _bytes_of_halves(s: Selector, word: Ref, half: int) -> Ref:
+    """The lower or the upper 4 bits of every byte, as bytes."""
+    if half:
+        word = s.temp(s.rows.v_lshrrev_b32, 4, word)
+    made = s.new("v")
+    s.valu(s.rows.v_and_b32, made, _LOW_HALVES, word)
+    return made
 
 
 def _elementwise(s: Selector, op: Op, mnemonic: str, inputs: int, outputs: int) -> None:
@@ -198,7 +236,7 @@ def pack(s: Selector, op: Op) -> None:
     elif name == "f16":
         _pack_f16(s, s.result(op), values)
     elif name == "bf16":
-        _pack_bf16(s, s.result(op), values, [_is_power(a) for a in op.args for _ in range(a.type.n)])
+        _pack_bf16(s, s.result(op), values, [_kind(a, dtype) for a in op.args for _ in range(a.type.n)])
     elif name in _FP8:
         _pack_fp8(s, op, values, _check_fp8(s, op, dtype))
     elif name == "f4e2m1":
@@ -250,27 +288,38 @@ def _is_power(a: Value) -> bool:
 
 
 _QUIET_NAN = 0x7FC00000
+EXACT, SHORT_NANS, POWERS, ANY = range(4)
+"""Numbers that are rounded to bf16: those it holds, those whose NaNs have a lower half of zeros, powers, and others."""
 
 
-def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], powers: list[bool]) -> None:
+def _kind(a: Value, dtype: DType) -> int:
+    if is_exact(a, dtype):
+        return EXACT
+    return SHORT_NANS if has_short_nans(a) else POWERS if _is_power(a) else ANY
+
+
+def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], kinds: list[int]) -> None:
     """Round to nearest even by adding to the bits. That may make infinity or zero of a NaN: where there is one, all
-    ones take the sum's place, an inline constant. Bits of `powers` above the first quiet NaN's are those of NaNs, so
-    the smaller of both is what to round."""
+    ones take the sum's place, an inline constant. Bits of powers above the first quiet NaN's are those of NaNs, so
+    the smaller of both is what to round. Where a NaN's lower half is zero, what is added stays below its upper half."""
     r = s.rows
     low, high = values
     if r.packs_rounded:
         s.vop3(r.v_cvt_pk_bf16_f32, dst, low, high)
         return
     rounded = []
-    for value, power in zip((low, high), powers):
+    for value, kind in zip((low, high), kinds):
         x = s.to_vector(value)
-        if power:
+        if kind == EXACT:
+            rounded.append(x)
+            continue
+        if kind == POWERS:
             bits = s.new("v")
             s.valu(r.v_min_u32, bits, _QUIET_NAN, x)
             x = bits
         odd = s.temp(r.v_bfe_u32, x, 16, 1)
         up = s.temp(r.v_add3_u32, x, odd, 0x7FFF)
-        if not power:
+        if kind == ANY:
             nan = s.compare(r.v_cmp_u_f32, x, x)
             out = s.new("v")
             s.pick(out, nan, 0xFFFFFFFF, up)

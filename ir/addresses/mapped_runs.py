@@ -23,6 +23,9 @@ from wavedsl.ir.symbols import dim_name
 MOST = 16
 """Elements of an array in the longest run that is looked for: 16 bytes of the smallest dtype."""
 
+MOST_ALIKE = 4096
+"""Elements of a value in the longest run that shares one of an array: more than a tile has along a dimension."""
+
 
 def resolved(graph: Graph, n: Node) -> ResolvedMapping:
     """A node's mapping; an atomic without one goes to its own coordinates. In coordinates a dimension of the value such
@@ -79,6 +82,16 @@ def longest_run(contiguous: Any, others: list[Any], along: Any) -> tuple[int, in
     return found
 
 
+def longest_stay(coords: Sequence[Any], along: Any) -> int:
+    """The largest power of two w up to `MOST_ALIKE` such that no coordinate changes within a run of w elements along
+    the symbol `along` that starts at a multiple of w; 1 where there is none."""
+    found = [c for c in coords if not isinstance(c, int) and along in c.free_symbols]
+    w = MOST_ALIKE if found else 1
+    while w > 1 and not all(_stays(c, along, w) for c in found):
+        w //= 2
+    return w
+
+
 def _counts(e: Any, along: Any, w: int, repeats: int = 1) -> bool:
     """Whether e is a multiple of w / repeats where a run starts and grows by one with each `repeats` elements."""
     if e == along:
@@ -126,4 +139,4 @@ def _multiple(e: Any, w: int) -> bool:
     return False
 
 
-__all__ = ["counted_along", "longest_run", "resolved", "run_length", "unit_dim"]
+__all__ = ["counted_along", "longest_run", "longest_stay", "resolved", "run_length", "unit_dim"]

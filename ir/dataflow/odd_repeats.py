@@ -1,5 +1,5 @@
 """Elements that stand for a number of others that a layout's bits do not count: `repeat_interleave` of a value along
-`K / 40`, or of one along `K / 64` where a tile of K is 96.
+`K / 40`, of one along `K / 64` where a tile of K is 96, or of one along `K / 128` where a wave has 64 of a tile of 256.
 
 In: a graph. Out: a graph in which such a value has the dimension K itself: what it is read of is read at `K // 40`, and
 what is computed of that is computed for every element of K. Weights in groups that a row of 2880 or 4304 divides have
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
+from wavedsl.ir.dataflow.constraints import TilingConstraint, WaveConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
 from wavedsl.ir.dataflow.long_repeats import alone, part_of, read_parts
@@ -49,9 +49,10 @@ def _found(graph: Graph, known: Mapping[Any, Any]) -> dict[Any, tuple[Any, int]]
 
 
 def _is_odd(graph: Graph, of: Any, count: int, known: Mapping[Any, Any]) -> bool:
-    """Whether so many elements are no power of two, or neither part nor multiple of a tile."""
+    """Whether so many elements are no power of two, neither part nor multiple of a tile, or none of a wave's share."""
     uneven = any(isinstance(t, int) and t % count and count % t for t in _tiles(graph, of, known))
-    return uneven or bool(count & (count - 1))
+    shares = (evaluate(c.tile, known) for c in graph.constraints if isinstance(c, WaveConstraint) and c.dim == of)
+    return uneven or any(isinstance(t, int) and t % count for t in shares) or bool(count & (count - 1))
 
 
 def _tiles(graph: Graph, of: Any, known: Mapping[Any, Any]) -> list[Any]:

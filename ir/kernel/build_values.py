@@ -7,7 +7,7 @@ other operand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from wavedsl.ir.kernel.fold_rules import MIRROR, decided
 from wavedsl.ir.kernel.half_pairs import loaded, packed_bytes, packed_pair
 from wavedsl.ir.kernel.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Type, Value, vector
 from wavedsl.ir.kernel.open_regions import flatten
+from wavedsl.ir.kernel.whole_floats import is_exact
 
 
 class Values(Core):
@@ -391,6 +392,11 @@ class Values(Core):
         found = packed_pair(self, values, dtype) or packed_bytes(self, values, dtype)
         return found if found is not None else self._pure("pack", tuple(values), B32, {"dtype": dtype})
 
+    @property
+    def _pairs(self) -> Collection[tuple[str, str]]:
+        """What the chip computes of both halves of a word at once."""
+        return self.target.pairs if self.target is not None else ()
+
     def packs(self, dtype: DType) -> bool:
         """Whether the chip has instructions that pack and unpack numbers of `dtype`; else integer arithmetic does."""
         return dtype not in small_floats.FORMATS or (self.target is not None and dtype.name in self.target.small_floats)
@@ -406,6 +412,10 @@ class Values(Core):
             number = float(bits.view(dtype.numpy))
             if number == number:  # which NaN it is, the chip says
                 return self.const(number, F32)
+        packed = word.op if word.op is not None and word.op.name == "pack" else None
+        if packed is not None and packed.attrs["dtype"] is dtype and ("fadd", dtype.name) not in self._pairs:
+            if is_exact(packed.args[index], dtype):
+                return packed.args[index]
         if not self.packs(dtype):
             found = small_floats.unpack(self, word, dtype, index)
             self.small[found.id] = word, dtype, index

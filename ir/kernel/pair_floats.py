@@ -12,16 +12,17 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import F32, ROWS, Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import F32, I32, ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import copy_op, copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 
 PAIRED = ("fadd", "fsub", "fmul", "ffma")
 """Operations with a packed form."""
-FOLLOWING = ("exp2", "fneg", "rcp", "select")
+FOLLOWING = ("exp2", "fneg", "rcp", "select", "cvt")
 """Operations that are done one by one, but whose results may lie side by side. So are selections, each by a condition
-of its own: what masks scores must not take the packed arithmetic from what follows."""
+of its own: what masks scores must not take the packed arithmetic from what follows; and conversions of the integers of
+a word, weights that a zero point is taken from and a scale multiplies."""
 
 Place = tuple[int, int, int]
 """(id of the tuple, of the word of narrower elements, or of the first op of a pair; which pair of its registers or,
@@ -92,25 +93,24 @@ def _find(region: Region, pairs: dict[Op, Pair], places: dict[Value, Place]) -> 
             start = op.attrs["start"]
             places[op.results[0]] = (op.args[0].id, start >> 1, start & 1)
             continue
-        if op.name == "unpack" and op.results[0].type is F32:
+        if op.name == "unpack" and op.results[0].type in (F32, I32):
             index = op.attrs["index"]
             places[op.results[0]] = (op.args[0].id, UNPACKED - (index >> 1), index & 1)
             continue
         asked = _asked(op, places)
-        if asked is None:
-            continue
-        key, half, args = asked
-        other = waiting.get((key, 1 - half))
-        place = op
-        if other is not None and first_use.get(other[0].results[0], i) < i:
-            if i - other[1] > NEAR or not all(_there(a, other[1], made) for a in op.args):
-                other = None
-            else:
+        for key, half, mine in asked:
+            args, other = mine, waiting.get((key, 1 - half))
+            if other is None or other[0] in done:
+                continue
+            place = op
+            if first_use.get(other[0].results[0], i) < i:
+                if i - other[1] > NEAR or not all(_there(a, other[1], made) for a in op.args):
+                    continue
                 place = other[0]
-        if other is None or other[0] in done:
-            waiting[key, half] = (op, i, args)
+            break
+        else:
+            waiting.update({(key, half): (op, i, args) for key, half, args in asked})
             continue
-        del waiting[key, 1 - half]
         done |= {op, other[0]}
         low, high = (other[0], op) if half else (op, other[0])
         low_args, high_args = (other[2], args) if half else (args, other[2])
@@ -120,25 +120,32 @@ def _find(region: Region, pairs: dict[Op, Pair], places: dict[Value, Place]) -> 
         made[op.results[0]] = made[other[0].results[0]] = other[1] if place is not op else i
         for k in readers.get(other[0].results[0], ()) if place is not op else ():
             # What reads the first one and stands in front of the second waits for its like, too.
-            if k < i and (found := _asked(region.ops[k], places)) is not None:
-                waiting.setdefault((found[0], found[1]), (region.ops[k], k, found[2]))
+            for key, at, args in _asked(region.ops[k], places) if k < i else ():
+                waiting.setdefault((key, at), (region.ops[k], k, args))
 
 
-def _asked(op: Op, places: dict[Value, Place]) -> tuple[Any, int, list[Value]] | None:
-    """What the other op of a pair must share, which half of one this is, its operands in order; None for no pair."""
+def _asked(op: Op, places: dict[Value, Place]) -> list[tuple[Any, int, list[Value]]]:
+    """What the other op of a pair must share, which half of one this is, its operands in order: with all operands that
+    have neighbours as halves, or else with one of them, the others the same number: half of a word, a scale, that
+    multiplies both."""
     if op.name not in PAIRED and op.name not in FOLLOWING:
-        return None
+        return []
     result = op.results[0]
     if result.type is not F32 or result.uniform:
-        return None
+        return []
     args = list(op.args)
     if ROWS[op.name].commutes:
         args.sort(key=lambda a: _order(a, places))
-    halves = {p[2] for a in args if (p := places.get(a)) is not None}
-    if len(halves) != 1:
-        return None
     chosen = args[1:] if op.name == "select" else args
-    return (op.name, *(_key(a, places) for a in chosen)), halves.pop(), args
+    halves = {a: p[2] for a in chosen if (p := places.get(a)) is not None}
+    ways = [halves] if len({*halves.values()}) == 1 else []
+    if len(halves) > 1:
+        ways += [{a: half} for a, half in halves.items()]
+    kind = op.name, op.attrs.get("unsigned")
+    return [
+        ((*kind, *(_key(a, places) if a in way else ("same", a.id) for a in chosen)), next(iter(way.values())), args)
+        for way in ways
+    ]
 
 
 def _there(a: Value, at: int, made: dict[Value, int]) -> bool:
@@ -156,9 +163,9 @@ def _order(a: Value, places: dict[Value, Place]) -> tuple[int, ...]:
 
 
 def _key(a: Value, places: dict[Value, Place]) -> tuple[Any, ...]:
-    """What both values at one operand position must share."""
-    place = places.get(a)
-    return ("same", a.id) if place is None else ("pair", place[0], place[1])
+    """What both values at one operand position must share that are halves of a pair."""
+    place = places[a]
+    return "pair", place[0], place[1]
 
 
 def _take(b: Builder, a: Value, env: dict[Value, Value]) -> None:
@@ -175,6 +182,9 @@ def _emit(b: Builder, pair: Pair, env: dict[Value, Value]) -> None:
             _take(b, a, env)
     if pair.low.name == "select":
         made = b.emit("vec", [b.emit("select", [env[a] for a in side]) for side in zip(*pair.operands)])
+    elif pair.low.name == "cvt":
+        unsigned = pair.low.attrs["unsigned"]
+        made = b.vec(*(b.cvt(env[a], F32, unsigned) for a in pair.operands[0]))
     else:
         made = b.emit(pair.low.name, [b.vec(env[low], env[high]) for low, high in pair.operands])
     env[pair.low.results[0]] = b.slice(made, 0)

@@ -20,7 +20,7 @@ import sympy
 from wavedsl.ir.addresses.access import whole_buffer
 from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.lower_index import IndexLowering
-from wavedsl.ir.addresses.mapped_runs import counted_along, longest_run, resolved, run_length, unit_dim
+from wavedsl.ir.addresses.mapped_runs import counted_along, longest_run, longest_stay, resolved, run_length, unit_dim
 from wavedsl.ir.addresses.move_elements import gather_words, sub_word
 from wavedsl.ir.addresses.packed_view import (
     PackedView,
@@ -178,8 +178,11 @@ class MappedAccess:
         if self.packed:
             self.strides[-1] = unit_bytes(self.info.dtype)
         self._buffer = None if self.far else whole_buffer(b, self.info, extents)
-        self.own: dict[str, list[Value]] = {d: index_elements(low, layout, d, context) for d in layout.dims}
         spread = low.inference.spread.get(n.id)
+        alike = dict.fromkeys(layout.dims, 1) if spread is not None else runs_alike(low, self.mapping, layout)
+        self.own: dict[str, list[Value]] = {
+            d: index_elements(low, layout, d, context, alike[d]) for d in layout.dims
+        }
         if spread is not None:  # each of the waves that share another dimension has a part of this one
             first = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
             d = dim_name(spread.dim)
@@ -297,6 +300,31 @@ class MappedAccess:
         b.store_global(
             self.buffer, offset, data, bytes=bytes, mask=mask, high=high, split=False, bounded=True, cache=cache
         )
+
+
+def runs_alike(low: Lowering, mapping: ResolvedMapping, layout: Layout) -> dict[str, int]:
+    """Per dimension of a value: of how many neighbours, a power of two, all coordinates are those of the first, a
+    multiple of that. So of `K // 128` in a tile of 64: all lanes and registers of a row have one address, and what is
+    loaded from it is loaded once."""
+    found = {}
+    for d in layout.dims:
+        w = longest_stay(mapping.coords, _symbol(d))
+        plan = low.plans[d]
+        if plan.role in ("workgroup", "loop"):
+            w = gcd(w, plan.tile, plan.wave)
+        for g in layout.digits:
+            w = gcd(w, layout.step(g)) if g.dim == d else w
+        found[d] = w if w > 1 and _apart(layout, d, w) else 1
+    return found
+
+
+def _apart(layout: Layout, d: str, w: int) -> bool:
+    """Whether what lanes and registers add to an index below a multiple of w stays below the next one."""
+    lanes = 0
+    for column in layout.lane_columns(d):
+        lanes |= column % w
+    axis = layout.dims.index(d)
+    return lanes + max(offsets[axis] % w for offsets in layout.element_offsets()) < w
 
 
 def symbols_of(low: Lowering) -> Mapping[str, Any]:

@@ -233,23 +233,28 @@ def emit_index(low: Lowering, n: Node, layout: Layout, context: Context) -> Frag
     return from_elements(b, layout, n.dtype, index_elements(low, layout, d, context))
 
 
-def index_elements(low: Lowering, layout: Layout, d: str, context: Context) -> list[Value]:
-    """Every element's own index along `d`."""
-    at = index_at(low, layout, d, low.base_at(context.iteration))
+def index_elements(low: Lowering, layout: Layout, d: str, context: Context, alike: int = 1) -> list[Value]:
+    """Every element's own index along `d`, or that of the first of its `alike` neighbours (`index_at`)."""
+    at = index_at(low, layout, d, low.base_at(context.iteration), alike)
     return [at(i) for i in range(layout.elements_per_lane)]
 
 
-def index_at(low: Lowering, layout: Layout, d: str, base: Mapping[str, Any]) -> Callable[[int], Value]:
-    """What gives an element's own index along `d`, in the tile that starts at `base`."""
+def index_at(
+    low: Lowering, layout: Layout, d: str, base: Mapping[str, Any], alike: int = 1
+) -> Callable[[int], Value]:
+    """What gives an element's own index along `d`, in the tile that starts at `base`. `alike`, a power of two: its last
+    multiple instead, where waves start at multiples of it and lanes and registers share the bits below."""
     b = low.b
     position = low.position([d], base)
     start = total(b, [position.base[d], position.wave[d]])
     lane = lane_coordinate(b, layout, d)
+    if alike > 1 and not isinstance(lane, int):
+        lane = b.and_(lane, -alike)
     axis = layout.dims.index(d)
     offsets = layout.element_offsets()
 
     def at(i: int) -> Value:
-        where = total(b, [start, lane, offsets[i][axis]])
+        where = total(b, [start, lane, offsets[i][axis] & -alike])
         return b.i32(where) if isinstance(where, int) else where
 
     return at

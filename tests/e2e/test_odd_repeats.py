@@ -1,5 +1,6 @@
 """Factors of groups that no bits count, which were refused (`powers of two are lowered`, `no multiple of`): groups of
-3, 40 or 96, and groups that neither divide a tile nor are divided by it. Text against evaluator, exactly."""
+3, 40 or 96, groups that neither divide a tile nor are divided by it, and of which a wave has a part. Text against
+evaluator, exactly."""
 
 from __future__ import annotations
 
@@ -17,13 +18,17 @@ CHIPS = (*TARGETS, "sm_90a")
 
 @pytest.mark.parametrize("target", CHIPS)
 @pytest.mark.parametrize(
-    ("group", "tile"), [(40, 80), (96, 96), (40, 64), (64, 96), (48, 16), (3, 48)], ids=lambda v: str(v)
+    ("group", "tile", "waves"),
+    [(40, 80, 1), (96, 96, 1), (40, 64, 1), (64, 96, 1), (48, 16, 1), (3, 48, 1), (128, 256, 4), (64, 64, 2)], ids=str,
 )
-def test_products_of_groups(group: int, tile: int, target: str, oracle: Callable[[str], str]) -> None:
+def test_products_of_groups(group: int, tile: int, waves: int, target: str, oracle: Callable[[str], str]) -> None:
     k = 2 * int(np.lcm(group, 16))
+    shared = [wd.WaveConstraint(K, tile // waves)] if waves > 1 else []
 
-    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, tile)],
-             dynamic=[M])  # fmt: skip
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1), wd.TilingConstraint(K, tile), *shared],
+        dynamic=[M],
+    )
     def kernel(
         a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.u4], zero: wd.Memory[N, K / group, wd.u8],
         s: wd.Memory[N, K / group, wd.f16], c: wd.Memory[M, N, wd.f32],

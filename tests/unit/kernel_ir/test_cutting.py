@@ -345,3 +345,28 @@ def test_selections_keep_neighbours_side_by_side() -> None:
     run(paired, [x, got])
     seen = np.arange(64)[:, None] <= 9 * np.arange(4)
     assert np.array_equal(got.reshape(64, 4), np.where(seen, 2 * x.reshape(64, 4) - 1, -np.inf))
+
+
+def test_integers_of_a_word_and_a_half_that_scales_them_are_paired() -> None:
+    """Weights of 8 bits minus a zero point, times a number that is half of another word."""
+    kernel = new_kernel(
+        "k", "gfx942", grid=(1, 1, 1),
+        params=[Param(n, "pointer", dtypes.f32, 8 * i, 8, access=("read", "write")[i]) for i, n in enumerate("xy")],
+    )  # fmt: skip
+    b = Builder(kernel)
+    at = b.mul(b.lane(), 8)
+    two = b.load_global(b.buffer(b.param(0), 512), at, bytes=8)
+    words = [b.bitcast(b.slice(two, i), B32) for i in (0, 1)]
+    scale = b.unpack(words[1], dtypes.bf16, 0)
+    numbers = [b.cvt(b.unpack(words[0], dtypes.u8, i), F32) for i in range(4)]
+    out = [b.fmul(b.fsub(v, b.const(8.0, F32)), scale) for v in numbers]
+    b.store_global(b.buffer(b.param(1), 1024), b.mul(b.lane(), 16), b.vec(*out))
+    plain = b.finish()
+    paired = pair_floats(plain, TARGET)
+    assert not check(paired, TARGET)
+    assert [op.results[0].type.n for op in paired.body.walk() if op.name in ("fsub", "fmul")] == [2] * 4
+    x = np.random.default_rng(0).integers(0, 1 << 31, 128, dtype=np.uint32).view(np.float32)
+    want, got = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    run(plain, [x, want])
+    run(paired, [x, got])
+    np.testing.assert_array_equal(got, want)

@@ -405,6 +405,90 @@ define amdgpu_kernel void @int_to_float(ptr addrspace(1) %in_x, ptr addrspace(1)
   ret void
 }
 
+define amdgpu_kernel void @byte_0_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 0
+  %n = trunc i32 %m to i8
+  %r = uitofp i8 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @byte_1_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 8
+  %n = trunc i32 %m to i8
+  %r = uitofp i8 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @byte_2_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 16
+  %n = trunc i32 %m to i8
+  %r = uitofp i8 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @byte_3_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 24
+  %n = trunc i32 %m to i8
+  %r = uitofp i8 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @signed_byte_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 16
+  %n = trunc i32 %m to i8
+  %r = sitofp i8 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @signed_half_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 16
+  %n = trunc i32 %m to i16
+  %r = sitofp i16 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @unsigned_half_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %m = lshr i32 %x, 16
+  %n = trunc i32 %m to i16
+  %r = uitofp i16 %n to float
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
+  ret void
+}
+
 define amdgpu_kernel void @double_to_int(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %ax = getelementptr double, ptr addrspace(1) %in_x, i32 %tid

@@ -54,6 +54,13 @@ class Function:
     uniform: bool = False
 
 
+def _field(name: str, place: int, bits: int, signed: bool) -> Function:
+    """An integer of `bits` in a word, the `place`-th from below, as a float."""
+    lines = f"%m = lshr i32 %x, {bits * place}\n%n = trunc i32 %m to i{bits}\n%r = {'si' if signed else 'ui'}tofp i{bits} %n to float"
+    kind = np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
+    return Function(name, "i32", "f32", lines, lambda x: x.view(kind)[place :: 32 // bits].astype(np.float32), chips=AMD)
+
+
 def _with_lane(name: str, control: int, lane: Callable[..., Any], operation: str, meaning: Callable[..., Any], more: str = "") -> Function:
     """`operation` of %x and %s, which is y of another lane: DPP control word, lane number."""
     lines = (
@@ -146,6 +153,8 @@ FUNCTIONS = (
     Function("float_to_double", "f32", "f64", "%r = fpext float %x to double", lambda x: x.astype(np.float64)),
     Function("double_to_float", "f64", "f32", "%r = fptrunc double %x to float", lambda x: x.astype(np.float32)),
     Function("int_to_float", "i32", "f32", "%r = sitofp i32 %x to float", lambda x: x.astype(np.float32)),
+    *(_field(f"byte_{i}_to_float", i, 8, False) for i in range(4)),
+    _field("signed_byte_to_float", 2, 8, True), _field("signed_half_to_float", 1, 16, True), _field("unsigned_half_to_float", 1, 16, False),
     Function(
         "double_to_int", "f64", "i32", "%r = fptosi double %x to i32", lambda x: x.astype(np.int32), within=(-(2.0**31), 2.0**31)
     ),
