@@ -19,8 +19,8 @@ EXACT = {"f16": 1 << 11, "bf16": 1 << 8}
 _PICK = ("fmin", "fmax", "fneg", "fabs", "vec", "slice", "select")
 """What gives one of its operands, but for the sign."""
 _OF_ALL = ("fadd", "fsub", "fmul", "ffma", "fmin", "fmax", "fneg", "fabs", "vec", "slice")
-"""What gives a NaN that is an operand's, made quiet, or where none is one the chip's own, whose lower half is zero (IEEE
-754-2019, 6.2.3: the payload should be that of one of the operands)."""
+"""What gives a NaN that is an operand's, made quiet, or where none is one the chip's own, whose lower half is zero
+(IEEE 754-2019, 6.2.3: the payload should be that of one of the operands)."""
 
 
 def whole(v: Value, deep: int = _DEEP) -> tuple[int, int] | None:

@@ -108,7 +108,9 @@ def instructions(target: str, dtype: wd.DType) -> float:
     return loop.instructions["valu"] / loop.steps / (bn * bk / 256)
 
 
-MOST = {("gfx90a", "u4"): 5.1, ("gfx942", "u4"): 5.1, ("gfx950", "u4"): 3.1, ("gfx942", "i8"): 4.8, ("gfx942", "u8"): 4.8}
+MOST = {
+    ("gfx90a", "u4"): 5.1, ("gfx942", "u4"): 5.1, ("gfx950", "u4"): 3.1, ("gfx942", "i8"): 4.8, ("gfx942", "u8"): 4.8,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("target", "dtype", "most"), [(t, getattr(wd, d), most) for (t, d), most in MOST.items()])
