@@ -69,8 +69,7 @@ from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
-from wavedsl.ir.dataflow.long_repeats import long_repeats
-from wavedsl.ir.dataflow.odd_repeats import odd_repeats
+from wavedsl.ir.dataflow.odd_repeats import fitted_repeats
 from wavedsl.ir.dataflow.picked_elements import picked_elements
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.reshaped_places import reshaped_places
@@ -179,7 +178,7 @@ def _with_room(
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     """The graph as it is cut and laid out for a target. `join`: with one sum for those that are added up, which have to
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
-    graph = odd_repeats(long_repeats(joined_sums(graph) if join else graph))
+    graph = fitted_repeats(joined_sums(graph) if join else graph)
     graph = at_precision(late_additions(graph, target), target)
     return sum_before_atomics(written_places(mark_parts(by_hand(graph, target))))
 

@@ -19,8 +19,13 @@ from typing import Any
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WaveConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
-from wavedsl.ir.dataflow.long_repeats import alone, part_of, read_parts
+from wavedsl.ir.dataflow.long_repeats import alone, long_repeats, part_of, read_parts
 from wavedsl.ir.symbols import evaluate
+
+
+def fitted_repeats(graph: Graph) -> Graph:
+    """`graph` with dimensions of which every tile has whole elements, as far as that can be: what is cut into tiles."""
+    return odd_repeats(long_repeats(graph))
 
 
 def odd_repeats(graph: Graph) -> Graph:
@@ -81,4 +86,4 @@ def _spread(copy: Copy, n: Node, odd: Mapping[Any, tuple[Any, int]], picked: Col
     return read_parts(copy, n, dims, {d: part_of(copy, n, "index", *odd[d]) for d in n.dims if d in odd})
 
 
-__all__ = ["odd_parts", "odd_repeats"]
+__all__ = ["fitted_repeats", "odd_parts", "odd_repeats"]

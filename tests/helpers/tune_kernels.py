@@ -166,3 +166,18 @@ def compile_without_end(task):
 def hang_after_one(task):
     """The first candidate is measured, the others take a minute."""
     return measured(task) if chosen(task, "BM") == 1 else slow_measure(task)
+
+
+@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK)])
+def grouped(
+    a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.u4], s: wd.Memory[N, K / 128, wd.f16],
+    c: wd.Memory[M, N, wd.f32],
+):  # fmt: skip
+    """Weights of 4 bits with a factor for every 128 of K."""
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        weights = wd.cast(wd.read(b), wd.f16) * wd.repeat_interleave(wd.read(s), K)
+        return wd.mma(wd.read(a), weights, acc)
+
+    wd.write(loop, c)

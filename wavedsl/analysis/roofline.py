@@ -311,6 +311,7 @@ def _analyzed(
     """The record of a compiled kernel. Raises ConstraintError where sizes or the graph are not there."""
     from wavedsl.ir.cuts.partition import cut
     from wavedsl.ir.dataflow.constraints import resolve_constraints
+    from wavedsl.ir.dataflow.odd_repeats import fitted_repeats
     from wavedsl.ir.symbols import normalise
     from wavedsl.targets import get_target
 
@@ -320,7 +321,7 @@ def _analyzed(
         )
     target = get_target(compiled.target)
     chip = product_named(product, compiled.target)
-    graph = compiled.graph.traced or compiled.graph
+    graph = fitted_repeats(compiled.graph.traced or compiled.graph)
     sizes = {normalise(k) if not isinstance(k, str) else k: v for k, v in {**graph.subs, **dims}.items()}
     missing = [str(d) for a in graph.arguments for d in a.dims if not isinstance(evaluate(d, sizes), int)]
     if missing:

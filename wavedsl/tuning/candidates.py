@@ -25,6 +25,7 @@ from wavedsl.ir.dataflow.constraints import (
     WorkgroupConstraint,
     resolve_constraints,
 )
+from wavedsl.ir.dataflow.odd_repeats import fitted_repeats
 from wavedsl.ir.dataflow.split_k import loop_to_cut
 from wavedsl.ir.errors import ConstraintError, WaveError
 from wavedsl.ir.grid.cluster_shape import ClusterShape
@@ -377,7 +378,7 @@ def _cut_for(kernel: Any, candidate: Candidate, dims: Mapping[Any, Any], target:
     values = {**dims, **{normalise(sympy.Symbol(n)): v for n, v in candidate.subs}}
     word = f"{target.wave_word}s"
     try:
-        graph = kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))})
+        graph = fitted_repeats(kernel.trace({k: v for k, v in values.items() if isinstance(v, (int, AddressSpace))}))
         if target.warpgroup is not None and any(n.op in PRODUCTS for n in graph.all_nodes()):
             found = plan(graph, values, target)  # whether warpgroups are the waves, only layouts tell
             return _Cut(graph, values, found.partition, found.target)

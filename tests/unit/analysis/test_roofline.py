@@ -322,3 +322,26 @@ def test_what_a_launch_in_front_has_written_comes_from_l2():
     assert far.traffic.hbm == sums.nbytes + c.nbytes and near.traffic.hbm == c.nbytes
     assert near.bytes == far.bytes and near.traffic.l2 == far.traffic.l2
     assert near.clocks < 0.8 * far.clocks
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("group", "tile"), [(128, 64), (40, 64)])
+def test_factors_of_more_than_a_tile(group: int, tile: int, target: str) -> None:
+    """Scales that stand for several tiles of K, or for no whole number of them: the traced graph's tiles are no whole
+    elements of K / 128, which was an error here though the kernel compiles."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, tile)])
+    def scaled(
+        a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.u4], s: wd.Memory[N, K / group, wd.f16],
+        c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def total(acc):
+            return wd.mma(wd.read(a), wd.cast(wd.read(b), wd.f16) * wd.repeat_interleave(wd.read(s), K), acc)
+
+        wd.write(total, c)
+
+    sizes = {M: 128, N: 128, K: 5 * 256}
+    found = wd.analyze(scaled, target=target, subs=sizes)
+    assert found.seconds > 0 and found.flops >= 2 * 128 * 128 * 1280
+    assert {p.k for p in found.products} == {1280}
