@@ -37,9 +37,9 @@ def convolution_kernel(dtype: wd.DType, size: int, width: int, channels: int):
     @wd.wave(
         [
             wd.WorkgroupConstraint(B, 1, 2),
-            wd.WorkgroupConstraint(P, 64, 0),
-            wd.WorkgroupConstraint(F, 32, 1),
-            wd.TilingConstraint(K, 32),
+            wd.WorkgroupConstraint(P, 128, 0),
+            wd.WorkgroupConstraint(F, 64, 1),
+            wd.TilingConstraint(K, 64),
         ]
     )
     def convolution(x: wd.Memory[B, H, W, C, dtype], w: wd.Memory[F, K, dtype], y: wd.Memory[B, P, F, wd.f32]):

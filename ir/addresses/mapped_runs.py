@@ -82,12 +82,11 @@ def longest_run(contiguous: Any, others: list[Any], along: Any) -> tuple[int, in
     return found
 
 
-def longest_stay(coords: Sequence[Any], along: Any) -> int:
-    """The largest power of two w up to `MOST_ALIKE` such that no coordinate changes within a run of w elements along
-    the symbol `along` that starts at a multiple of w; 1 where there is none."""
-    found = [c for c in coords if not isinstance(c, int) and along in c.free_symbols]
-    w = MOST_ALIKE if found else 1
-    while w > 1 and not all(_stays(c, along, w) for c in found):
+def longest_stay(expr: Any, along: Any) -> int:
+    """The largest power of two w up to `MOST_ALIKE` such that an expression does not change within a run of w elements
+    along the symbol `along`, which it contains, that starts at a multiple of w."""
+    w = MOST_ALIKE
+    while w > 1 and not _stays(expr, along, w):
         w //= 2
     return w
 

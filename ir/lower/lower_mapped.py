@@ -179,15 +179,13 @@ class MappedAccess:
             self.strides[-1] = unit_bytes(self.info.dtype)
         self._buffer = None if self.far else whole_buffer(b, self.info, extents)
         spread = low.inference.spread.get(n.id)
-        alike = dict.fromkeys(layout.dims, 1) if spread is not None else runs_alike(low, self.mapping, layout)
-        self.own: dict[str, list[Value]] = {
-            d: index_elements(low, layout, d, context, alike[d]) for d in layout.dims
-        }
+        self.starts: dict[str, Value] = {}
+        """Where the value starts in what a wave has of a tile."""
         if spread is not None:  # each of the waves that share another dimension has a part of this one
-            first = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
-            d = dim_name(spread.dim)
-            self.own[d] = [b.add(x, first) for x in self.own[d]]
-        starts = {} if spread is None else {d: first}
+            self.starts[dim_name(spread.dim)] = scaled(b, low.wave_digit[dim_name(spread.over)], spread.share)
+        self.context = context
+        self.own: dict[tuple[str, int], list[Value]] = {}
+        self.alike: dict[tuple[Any, str], int] = {}
         self.base = low.base_at(context.iteration)
         self.columns: dict[int, tuple[Fragment, list[int]]] = {}
         for c in self.mapping.coords:
@@ -196,7 +194,7 @@ class MappedAccess:
                 self.columns[c] = index, aligned_elements(n.inputs[c], index, layout)
         self.inputs = n.inputs
         self.inside = [
-            inside_masks(low, layout, d, context, starts.get(d, 0))
+            inside_masks(low, layout, d, context, self.starts.get(d, 0))
             for d in layout.dims
             if low.plans[d].ragged or dict(layout.extents)[d] > low.plans[d].wave
         ]
@@ -234,8 +232,8 @@ class MappedAccess:
     def expression(self, expr: Any, element: int) -> Value:
         values: dict[str, Any] = {}
         for name in free_names(expr):
-            if name in self.own:
-                values[name] = self.own[name][element]
+            if name in self.layout.dims:
+                values[name] = self._index(expr, name)[element]
             elif name in self.base:
                 values[name] = self.base[name]
             else:
@@ -244,6 +242,20 @@ class MappedAccess:
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = IndexLowering(self.b, values)(expr)
+        return found
+
+    def _index(self, expr: Any, d: str) -> list[Value]:
+        """Per element, its index along d as far as an expression depends on it: that of the first of those that it does
+        not tell apart."""
+        alike = self.alike.get((expr, d))
+        if alike is None:
+            alike = self.alike[expr, d] = 1 if self.starts else run_alike(self.low, expr, d, self.layout)
+        found = self.own.get((d, alike))
+        if found is None:
+            found = index_elements(self.low, self.layout, d, self.context, alike)
+            if d in self.starts:
+                found = [self.b.add(x, self.starts[d]) for x in found]
+            self.own[d, alike] = found
         return found
 
     def operands(self, element: int) -> tuple[Value, Value]:
@@ -302,20 +314,20 @@ class MappedAccess:
         )
 
 
-def runs_alike(low: Lowering, mapping: ResolvedMapping, layout: Layout) -> dict[str, int]:
-    """Per dimension of a value: of how many neighbours, a power of two, all coordinates are those of the first, a
-    multiple of that. So of `K // 128` in a tile of 64: all lanes and registers of a row have one address, and what is
-    loaded from it is loaded once."""
-    found = {}
-    for d in layout.dims:
-        w = longest_stay(mapping.coords, _symbol(d))
-        plan = low.plans[d]
-        if plan.role in ("workgroup", "loop"):
-            w = gcd(w, plan.tile, plan.wave)
-        for g in layout.digits:
-            w = gcd(w, layout.step(g)) if g.dim == d else w
-        found[d] = w if w > 1 and _apart(layout, d, w) else 1
-    return found
+def run_alike(low: Lowering, expr: Any, d: str, layout: Layout) -> int:
+    """For how many neighbours along d, a power of two, a coordinate is that of the first, a multiple of that. So
+    `K // 128` in a tile of 64 is one number for all lanes and registers of a row: it is computed once, and if all
+    coordinates are so, what lies there is loaded once."""
+    w = longest_stay(expr, _symbol(d))
+    plan = low.plans[d]
+    if plan.role in ("workgroup", "loop"):
+        w = gcd(w, plan.tile, plan.wave)
+    for g in layout.wave_digits:
+        w = gcd(w, layout.step(g)) if g.dim == d else w
+    w &= -w
+    while w > 1 and not _apart(layout, d, w):
+        w //= 2
+    return w
 
 
 def _apart(layout: Layout, d: str, w: int) -> bool:
