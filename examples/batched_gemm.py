@@ -22,9 +22,9 @@ def batched_kernel(dtype: wd.DType):
     @wd.wave(
         [
             wd.WorkgroupConstraint(B, 1, 2),
-            wd.WorkgroupConstraint(M, 64, 0),
-            wd.WorkgroupConstraint(N, 64, 1),
-            wd.TilingConstraint(K, 32),
+            wd.WorkgroupConstraint(M, 128, 0),
+            wd.WorkgroupConstraint(N, 128, 1),
+            wd.TilingConstraint(K, 64),
         ]
     )
     def gemm(

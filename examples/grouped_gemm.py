@@ -19,16 +19,16 @@ import numpy as np
 import wavedsl as wd
 
 T, G, R, E, N, K = wd.symbols("T G R E N K")
-BLOCK = 32
+BLOCK = 64
 
 
 def grouped_kernel(dtype: wd.DType):
     @wd.wave(
         [
             wd.WorkgroupConstraint(G, 1, 0),
-            wd.WorkgroupConstraint(N, 64, 1),
+            wd.WorkgroupConstraint(N, 128, 1),
             wd.WorkgroupConstraint(R, BLOCK, 2),
-            wd.TilingConstraint(K, 32),
+            wd.TilingConstraint(K, 64),
         ]
     )
     def grouped(

@@ -31,9 +31,9 @@ def ragged_kernel(dtype: wd.DType):
     @wd.wave(
         [
             wd.WorkgroupConstraint(G, 1, 0),
-            wd.WorkgroupConstraint(N, 64, 1),
+            wd.WorkgroupConstraint(N, 128, 1),
             wd.WorkgroupConstraint(R, BLOCK, 2),
-            wd.TilingConstraint(K, 32),
+            wd.TilingConstraint(K, 64),
         ],
         subs={R: BLOCK},
     )

@@ -18,7 +18,7 @@ import numpy as np
 import wavedsl as wd
 
 M, N, K = wd.symbols("M N K")
-TILES = [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)]
+TILES = [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 128, 1), wd.TilingConstraint(K, 64)]
 
 
 def hidden_kernel(dtype: wd.DType):
