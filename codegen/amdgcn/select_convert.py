@@ -496,8 +496,10 @@ def swap_lanes(s: Selector, op: Op) -> None:
 
 @lower("shuffle_index")
 def shuffle_index(s: Selector, op: Op) -> None:
-    address = s.new("v")
-    s.valu(s.rows.v_lshlrev_b32, address, 2, s.to_vector(s.operand(op.args[1])))
+    address = s.to_vector(s.operand(op.args[1]))
+    if not op.attrs.get("bytes"):
+        number, address = address, s.new("v")
+        s.valu(s.rows.v_lshlrev_b32, address, 2, number)
     words = s.words(op.args[0])
     dst = s.result(op)
     for k, word in enumerate(words):
