@@ -1021,7 +1021,7 @@ def fold_pand(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
                     c = q2.attrs["value"]
                     if h in ('slt', 'sle'):
                         return b.cmp(h, x, min(c, d))
-    # lower ceiling of unsigned: pand(cmp(h, x, c), cmp(h, x, d)) -> cmp(h, x, min(c, d))
+    # lower of two lengths: pand(cmp(h, x, c), cmp(h, x, d)) -> cmp(h, x, min(c, d))
     if n0 == "cmp" and n1 == "cmp":
         h = p0.attrs["how"]
         x = p0.args[0]
