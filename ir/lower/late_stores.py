@@ -12,11 +12,13 @@ Invariant: between the stores of two writes that leave together stands nothing t
 
 from __future__ import annotations
 
+from typing import Any
+
 from wavedsl.ir.addresses.access import GlobalAccess
 from wavedsl.ir.addresses.move_elements import store_group, store_groups
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.ops import ROWS
-from wavedsl.ir.dataflow.views import is_tile, same_place
+from wavedsl.ir.dataflow.views import is_tile, place_of
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.layouts.fragment import Fragment
 from wavedsl.ir.lower.late_reads import Ahead
@@ -70,18 +72,18 @@ def _groups(low: Lowering, region: Region) -> list[list[Node]]:
     """The writes of a region in groups that leave together: tiles of other places or arrays, where nothing between them
     reads what they change. Any other write is alone."""
     groups: list[list[Node]] = [[]]
-    same: dict[str, list[Node]] = {}
-    """The last group's writes by array."""
+    same: dict[str, set[Any]] = {}
+    """The places of the last group's writes by array."""
     for x in region.nodes:
         memory = x.attrs.get("memory", "")
         plain = x.op == "write" and is_tile(low.graph, x) and not low.arrays[memory].dtype.packed
-        known = same.get(memory, [])
-        if plain and not any(same_place(x, y) for y in known):
+        known = same.get(memory, set())
+        if plain and place_of(x) not in known:
             groups[-1].append(x)
-            same.setdefault(memory, []).append(x)
+            same.setdefault(memory, set()).add(place_of(x))
         elif ROWS[x.op].effect or known:
             groups.append([x] if plain else [])
-            same = {memory: [x]} if plain else {}
+            same = {memory: {place_of(x)}} if plain else {}
             if x.op == "write" and not plain:
                 groups += [[x], []]
     return groups
