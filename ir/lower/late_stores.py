@@ -47,14 +47,17 @@ def store_late(low: Lowering, store: LateStore) -> None:
         groups = list(store_groups(w.access))
         pieces += [(i / len(groups), w, group) for i, group in enumerate(groups)]
     pieces.sort(key=lambda piece: piece[0])
-    ahead = Ahead(low, [(w.value, group) for _, w, group in pieces])
     # ptxas has an order of its own, and is told of the pressure of the one that takes fewest registers.
     alike = not low.target.assembler_schedules and (low.streams or low.row_registers > 0)
+    ahead = Ahead(low, [(w.value, group) for _, w, group in pieces], alike)
     for _, w, group in pieces:
         with low.b.loc(w.node.loc):
             ahead.next()
             if alike:
                 w.value.compute_together(group)
+            else:
+                for e in group:
+                    w.value.compute_as_written((e,))
             store_group(low.b, w.access, w.value, group, w.guard, w.node.attrs.get("cache"))
 
 
