@@ -17,7 +17,6 @@ import sympy
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dataflow.graph import Node
-from wavedsl.ir.dataflow.listed_order import disagreement
 from wavedsl.ir.dataflow.ops import ROWS, joined_dims
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
@@ -477,18 +476,27 @@ def _reshaped(op: str, x: Any, dims: Sequence[Any]) -> Value:
     node = builder.node_of(x, op)
     wanted = builder.dims(dims, op)
     result = builder.emit(op, (node,), {"dims": wanted})
-    mixed = disagreement(node, joined_dims(node.dims, wanted)) if op == "reshape" else None
-    if mixed is not None:
-        made, first, second = mixed
-        where = f" ({made.loc.file.rsplit('/', 1)[-1]}:{made.loc.line})" if made.loc is not None else ""
-        order = names([{first: second, second: first}.get(d, d) for d in node.dims])
-        raise TraceError(
-            f"reshape of [{names(node.dims)}] to [{names(wanted)}]: which of {first} and {second} comes first is an "
-            f"accident: an operand of {made.op}{where} lists them the other way round",
-            result.loc,
-            hint=f"say which order is meant: wd.permute(x, {order}) or wd.permute(x, {names(node.dims)})",
-        )
+    if op == "reshape":
+        _check_order(node, result)
     return builder.results(result)
+
+
+def _check_order(node: Node, result: Node) -> None:
+    """Raise TraceError where a reshape goes by an order of dimensions that nobody has said."""
+    from wavedsl.ir.dataflow.listed_order import disagreement  # what most kernels never need
+
+    mixed = disagreement(node, joined_dims(node.dims, result.dims))
+    if mixed is None:
+        return
+    made, first, second = mixed
+    where = f" ({made.loc.file.rsplit('/', 1)[-1]}:{made.loc.line})" if made.loc is not None else ""
+    order = names([{first: second, second: first}.get(d, d) for d in node.dims])
+    raise TraceError(
+        f"reshape of [{names(node.dims)}] to [{names(result.dims)}]: which of {first} and {second} comes first is an "
+        f"accident: an operand of {made.op}{where} lists them the other way round",
+        result.loc,
+        hint=f"say which order is meant: wd.permute(x, {order}) or wd.permute(x, {names(node.dims)})",
+    )
 
 
 def extract(x: Any, where: Mapping[Any, Any]) -> Value:
