@@ -247,7 +247,7 @@ def _moved_bits(low: Lowering, moved: Iterable[_MovedBit]) -> Value:
     for number, bit, place in moved:
         source = b.lane() if number is None else number
         if source.const is not None:
-            known |= (source.const >> bit & 1) << place
+            known |= (int(source.const) >> bit & 1) << place
         else:
             columns.setdefault(source, [0] * 32)[bit] |= 1 << place
     found = b.i32(known)
