@@ -165,6 +165,8 @@ class Target:
     """Whether `occupancy` counts the waves of one SIMD; else those of the unit."""
     shuffle_lanes: int = 32
     """Neighbouring lanes that exchange registers without shared memory."""
+    shuffles_by_bytes: bool = False
+    """Whether an exchange with lanes named at run time takes 4 times a lane's number."""
     lockstep: bool = False
     """Whether shared memory serves the lanes of a wave in the order of its instructions: what one wrote the others
     read without a barrier."""

@@ -44,6 +44,23 @@ def _argument(b: Builder, mem: Any, op: str, value: Any = None) -> Argument:
     raise TraceError(f"{op}: expected an array argument, got {what}", here(), hint=f"array arguments are {arrays}")
 
 
+def _stored(b: Builder, op: str, inputs: Sequence[Node], attrs: dict[str, Any], mem: Any) -> Node:
+    """The node of a write or atomic. Where its value has other dimensions than a part of the array, and the subscript
+    ended early, the error says so: whoever leaves an index dimension out has named other dimensions than he meant."""
+    try:
+        return b.emit(op, inputs, attrs)
+    except TraceError as error:
+        if isinstance(mem, View) and mem.said < len(mem.argument.dims):
+            batch = [d for d in mem.argument.dims[: mem.said] if d in b.index_dims]
+            if batch:
+                said, name = names(mem.argument.dims[: mem.said]), mem.argument.name
+                error.hint = (
+                    f"the subscript is for {said}: index dimensions count, and {name}[{names(batch)}, …] is this "
+                    f"workgroup's; else {error.hint}"
+                )
+        raise
+
+
 def _windowed(mem: Any, mapping: Any, op: str) -> Any:
     """The mapping of an access: the user's, or what a slice of the array means."""
     if not isinstance(mem, View):
@@ -273,7 +290,7 @@ def write(b: Builder, value: Any, mem: Any, mapping: Any, elements_per_thread: A
                 hint="compare something, for example x != 0",
             )
         node = b.emit("cast", (node,), {"dtype": argument.dtype})
-    b.emit("write", [node, *indices], attrs)
+    _stored(b, "write", [node, *indices], attrs, mem)
 
 
 def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -> Value:
@@ -284,7 +301,7 @@ def atomic(b: Builder, op: str, values: Sequence[Any], mem: Any, mapping: Any) -
     resolved, indices = _by_those_left(b, resolved, indices, argument, op)
     attrs = {"memory": argument.name, "mapping": _shift(resolved, len(nodes))}
     b.accesses(ATOMIC, argument, resolved, indices)
-    return b.value(b.emit(op, [*nodes, *indices], attrs))
+    return b.value(_stored(b, op, [*nodes, *indices], attrs, mem))
 
 
 def _attributes(b: Builder, argument: Argument, mapping: Any, elements: Any, cache: Any, op: str) -> dict[str, Any]:

@@ -76,6 +76,9 @@ class Place:
         """`dims` of the array; `fixed`: dimensions that do not move within a workgroup."""
         self.dims, self.mapping, self.indices, self.fixed = dims, mapping, indices, fixed
         self.meaning = (mapping, tuple(map(meaning, indices)))
+        self._found: list[Coordinate | None] | None = None
+        self._elements: tuple[int | None, ...] = ()
+        """Along each dimension the number of the one element that it is, where that is known (`coordinates`)."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Place) and self.meaning == other.meaning
@@ -84,6 +87,13 @@ class Place:
 
     def apart(self, other: Place) -> bool:
         """Whether no element is in both."""
+        for p in (self, other):
+            if p._found is None:
+                p._found = p._known()
+        # Single elements of small matrices, n^4 pairs of them, are told apart by their numbers.
+        for one, two in zip(self._elements, other._elements):
+            if one is not None and two is not None and one != two:
+                return True
         return any(x is not None and y is not None and _disjoint(x, y) for x, y in self._coordinates(other))
 
     def apart_in_trips(self, other: Place, dim: Any) -> bool:
@@ -97,8 +107,22 @@ class Place:
                 return True
         return False
 
+    def _known(self) -> list[Coordinate | None]:
+        """What is known of the index along each dimension of the array."""
+        found = [self._coordinate(i) for i in range(len(self.dims))]
+        rests = [c.rest if c is not None and not c.factors else None for c in found]
+        self._elements = tuple(int(r) if r is not None and r.is_Integer else None for r in rests)
+        return found
+
+    @property
+    def coordinates(self) -> list[Coordinate | None]:
+        """The same, looked at once."""
+        if self._found is None:
+            self._found = self._known()
+        return self._found
+
     def _coordinates(self, other: Place) -> Iterator[tuple[Coordinate | None, Coordinate | None]]:
-        return ((self._coordinate(i), other._coordinate(i)) for i in range(len(self.dims)))
+        return zip(self.coordinates, other.coordinates)
 
     def _coordinate(self, axis: int) -> Coordinate | None:
         c = self.dims[axis] if self.mapping is None else self.mapping.coords[axis]
@@ -231,11 +255,11 @@ def _clash(a: Access, kind: str, place: Place, regions: Sequence[Region]) -> boo
     """Whether other waves must have done `a` before an access in the innermost of the open regions."""
     if a.kind == kind and kind in (READ, ATOMIC):
         return False
-    if any(r is x for r in a.behind for x in regions):
+    if a.behind and any(r is x for r in a.behind for x in regions):
         return False
-    if kind == WRITE and a.kind in (READ, WRITE) and a.place == place:
+    if not a.ended and a.place.apart(place):
         return False
-    return a.ended or not a.place.apart(place)
+    return kind != WRITE or a.kind not in (READ, WRITE) or a.place != place
 
 
 def _clash_in_trips(a: Access, b: Access, dim: Any) -> bool:

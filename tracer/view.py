@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 class View(Array):
     """A part of an array argument: per dimension the whole, a (start, stop), every step-th element as (first, stop or
-    None, step), one coordinate, or a value of coordinates."""
+    None, step), one coordinate, or a value of coordinates. `said`: how many dimensions, the first ones, the subscript
+    names."""
 
-    __slots__ = ("places",)
+    __slots__ = ("places", "said")
 
-    def __init__(self, argument: Argument, builder: Builder, places: dict[Any, Any]):
+    def __init__(self, argument: Argument, builder: Builder, places: dict[Any, Any], said: int):
         super().__init__(argument, builder)
         self.places = places
+        self.said = said
 
     def __repr__(self) -> str:
         return f"<part of array argument {self.argument.name}>"
@@ -78,7 +80,7 @@ def part(array: Array, key: Any) -> View:
             start, stop = _of_workgroup(array, k, start, stop)
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)
-    return View(array.argument, array.builder, places)
+    return View(array.argument, array.builder, places, len(keys))
 
 
 def _stepped(array: Array, d: Any, k: slice) -> tuple[Any, Any, int]:

@@ -17,7 +17,7 @@ import sympy
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dataflow.graph import Node
-from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.ops import ROWS, joined_dims
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import TraceError
 from wavedsl.ir.source import here
@@ -461,7 +461,8 @@ def permute(x: Any, *dims: Any) -> Value:
 def reshape(x: Any, *dims: Any) -> Value:
     """The elements of `x`, in row-major order of its dimensions as listed, under other dimensions of equal product.
 
-    What stays is listed first (or last) on both sides; `wd.permute` puts the dimensions of `x` in order.
+    What stays is listed first (or last) on both sides; `wd.permute` puts the dimensions of `x` in order, which is
+    required where it was computed from operands that list them in different orders.
 
         heads = wd.reshape(wd.permute(x, M, N), M, H, D)
     """
@@ -473,7 +474,29 @@ def _reshaped(op: str, x: Any, dims: Sequence[Any]) -> Value:
     if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
         dims = dims[0]
     node = builder.node_of(x, op)
-    return builder.results(builder.emit(op, (node,), {"dims": builder.dims(dims, op)}))
+    wanted = builder.dims(dims, op)
+    result = builder.emit(op, (node,), {"dims": wanted})
+    if op == "reshape":
+        _check_order(node, result)
+    return builder.results(result)
+
+
+def _check_order(node: Node, result: Node) -> None:
+    """Raise TraceError where a reshape goes by an order of dimensions that nobody has said."""
+    from wavedsl.ir.dataflow.listed_order import disagreement  # what most kernels never need
+
+    mixed = disagreement(node, joined_dims(node.dims, result.dims))
+    if mixed is None:
+        return
+    made, first, second = mixed
+    where = f" ({made.loc.file.rsplit('/', 1)[-1]}:{made.loc.line})" if made.loc is not None else ""
+    order = names([{first: second, second: first}.get(d, d) for d in node.dims])
+    raise TraceError(
+        f"reshape of [{names(node.dims)}] to [{names(result.dims)}]: which of {first} and {second} comes first is an "
+        f"accident: an operand of {made.op}{where} lists them the other way round",
+        result.loc,
+        hint=f"say which order is meant: wd.permute(x, {order}) or wd.permute(x, {names(node.dims)})",
+    )
 
 
 def extract(x: Any, where: Mapping[Any, Any]) -> Value:

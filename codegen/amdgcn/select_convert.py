@@ -233,17 +233,22 @@ def pack(s: Selector, op: Op) -> None:
     name = dtype.name
     if dtype.bits == 32:
         s.bind(op, values[0])
-    elif name == "f16":
-        _pack_f16(s, s.result(op), values)
-    elif name == "bf16":
-        _pack_bf16(s, s.result(op), values, [_kind(a, dtype) for a in op.args for _ in range(a.type.n)])
+    elif name in ("f16", "bf16"):
+        known = _known_halves(op)
+        low, high = known
+        if low is not None and high is not None:
+            s.copy(s.result(op), high << 16 | low)
+        elif name == "f16":
+            _pack_f16(s, s.result(op), values, known)
+        else:
+            kinds = [_kind(a, dtype) for a in op.args for _ in range(a.type.n)]
+            _pack_bf16(s, s.result(op), values, kinds, known)
     elif name in _FP8:
         _pack_fp8(s, op, values, _check_fp8(s, op, dtype))
     elif name == "f4e2m1":
         _pack_fp4(s, op, values)
     elif dtype.is_int and dtype.bits == 16:
-        low, high = values
-        s.vop3(s.rows.v_perm_b32, s.result(op), s.to_vector(high), s.to_vector(low), 0x05040100)
+        s.vop3(s.rows.v_perm_b32, s.result(op), s.to_vector(values[1]), s.to_vector(values[0]), 0x05040100)
     elif dtype.is_int and dtype.bits == 8:
         v = [s.to_vector(x) for x in values]
         first = s.temp(s.rows.v_perm_b32, v[1], v[0], 0x0C0C0400)
@@ -269,13 +274,35 @@ def _pack_fields(s: Selector, op: Op, values: list[Operand], bits: int) -> None:
     s.bind(op, word)
 
 
-def _pack_f16(s: Selector, dst: Ref, values: list[Operand]) -> None:
+def _known_halves(op: Op) -> list[int | None]:
+    """The bits of those numbers of a packed pair that are constants, but for NaN: which one it is, the chip says."""
+    numbers = [a.const for a in op.args for _ in range(a.type.n)]
+    kind = op.attrs["dtype"].numpy
+    with np.errstate(over="ignore"):
+        return [
+            None if x is None or x != x else int(np.array(x, np.float32).astype(kind).view(np.uint16)) for x in numbers
+        ]
+
+
+def _same(a: Operand, b: Operand) -> bool:
+    """Whether two operands are one register."""
+    return a.__class__ is Ref and b.__class__ is Ref and (a.reg.id, a.start) == (b.reg.id, b.start)
+
+
+def _pack_f16(s: Selector, dst: Ref, values: list[Operand], known: list[int | None]) -> None:
     low, high = values
     if s.rows.packs_rounded:
         s.vop3(s.rows.v_cvt_pk_f16_f32, dst, low, high)
         return
-    a, b = s.one(s.rows.v_cvt_f16_f32, low), s.one(s.rows.v_cvt_f16_f32, high)
-    s.emit(s.rows.v_pack_b32_f16, dst, a, b)
+    halves: list[Operand] = []
+    for value, bits in zip(values, known):
+        if halves and _same(low, high):
+            halves.append(halves[0])
+        elif bits is None:
+            halves.append(s.one(s.rows.v_cvt_f16_f32, value))
+        else:
+            halves.append(bits if bits == 0 else s.to_vector(bits))
+    s.emit(s.rows.v_pack_b32_f16, dst, *halves)
 
 
 def _is_power(a: Value) -> bool:
@@ -298,7 +325,7 @@ def _kind(a: Value, dtype: DType) -> int:
     return SHORT_NANS if has_short_nans(a) else POWERS if _is_power(a) else ANY
 
 
-def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], kinds: list[int]) -> None:
+def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], kinds: list[int], known: list[int | None]) -> None:
     """Round to nearest even by adding to the bits. That may make infinity or zero of a NaN: where there is one, all
     ones take the sum's place, an inline constant. Bits of powers above the first quiet NaN's are those of NaNs, so
     the smaller of both is what to round. Where a NaN's lower half is zero, what is added stays below its upper half."""
@@ -307,16 +334,22 @@ def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], kinds: list[int]) -
     if r.packs_rounded:
         s.vop3(r.v_cvt_pk_bf16_f32, dst, low, high)
         return
-    rounded = []
-    for value, kind in zip((low, high), kinds):
+    rounded: list[Operand] = []
+    for value, kind, bits in zip(values, kinds, known):
+        if rounded and _same(low, high):
+            rounded.append(rounded[0])
+            continue
+        if bits is not None:
+            rounded.append(bits << 16)
+            continue
         x = s.to_vector(value)
         if kind == EXACT:
             rounded.append(x)
             continue
         if kind == POWERS:
-            bits = s.new("v")
-            s.valu(r.v_min_u32, bits, _QUIET_NAN, x)
-            x = bits
+            least = s.new("v")
+            s.valu(r.v_min_u32, least, _QUIET_NAN, x)
+            x = least
         odd = s.temp(r.v_bfe_u32, x, 16, 1)
         up = s.temp(r.v_add3_u32, x, odd, 0x7FFF)
         if kind == ANY:
@@ -325,7 +358,12 @@ def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], kinds: list[int]) -
             s.pick(out, nan, 0xFFFFFFFF, up)
             up = out
         rounded.append(up)
-    s.vop3(r.v_perm_b32, dst, rounded[1], rounded[0], 0x07060302)
+    if rounded[1] == 0:
+        s.valu(r.v_lshrrev_b32, dst, 16, rounded[0])
+    elif rounded[0] == 0:
+        s.valu(r.v_and_b32, dst, 0xFFFF0000, rounded[1])
+    else:
+        s.vop3(r.v_perm_b32, dst, *(s.to_vector(x) for x in reversed(rounded)), 0x07060302)
 
 
 def _pack_fp8(s: Selector, op: Op, values: list[Operand], layout: str) -> None:
@@ -545,8 +583,10 @@ def swap_lanes(s: Selector, op: Op) -> None:
 
 @lower("shuffle_index")
 def shuffle_index(s: Selector, op: Op) -> None:
-    address = s.new("v")
-    s.valu(s.rows.v_lshlrev_b32, address, 2, s.to_vector(s.operand(op.args[1])))
+    address = s.to_vector(s.operand(op.args[1]))
+    if not op.attrs.get("bytes"):
+        number, address = address, s.new("v")
+        s.valu(s.rows.v_lshlrev_b32, address, 2, number)
     words = s.words(op.args[0])
     dst = s.result(op)
     for k, word in enumerate(words):

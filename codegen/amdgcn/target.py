@@ -248,6 +248,7 @@ def _target(chip: Chip) -> Target:
         scalar_registers=True,
         per_simd=True,
         shuffle_lanes=WAVE,
+        shuffles_by_bytes=True,
         lockstep=True,
         waves_alternate=True,
         fences_wait=True,

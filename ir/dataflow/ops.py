@@ -555,9 +555,7 @@ def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
     and those that trail on both sides, a name that both have would stand for other elements than before: an operand
     lists its dimensions in the order of whatever it was computed from."""
     before, after = types[0].dims, tuple(attrs["dims"])
-    most = min(len(before), len(after))
-    lead = next((i for i in range(most) if before[i] != after[i]), most)
-    trail = next((i for i in range(most - lead) if before[-1 - i] != after[-1 - i]), most - lead)
+    lead, trail = _ends_that_stay(before, after)
     moved = [d for d in after[lead : len(after) - trail] if d in before]
     if moved:
         kept = [d for d in after if d in before]
@@ -567,6 +565,19 @@ def _reshape(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:
             hint=f"list first what stays, in the value and in the result: wd.permute(x, {order})",
         )
     return ValueType(after, types[0].dtype)
+
+
+def _ends_that_stay(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
+    """How many dimensions lead on both sides of a reshape, and how many trail."""
+    most = min(len(before), len(after))
+    lead = next((i for i in range(most) if before[i] != after[i]), most)
+    return lead, next((i for i in range(most - lead) if before[-1 - i] != after[-1 - i]), most - lead)
+
+
+def joined_dims(before: Sequence[Any], after: Sequence[Any]) -> Sequence[Any]:
+    """The dimensions whose elements a reshape puts into one order."""
+    lead, trail = _ends_that_stay(before, after)
+    return before[lead : len(before) - trail]
 
 
 def _extract(types: Types, attrs: dict[str, Any], scope: Scope) -> ValueType:

@@ -182,11 +182,12 @@ def is_tile(graph: Graph, n: Node) -> bool:
 def same_place(x: Node, y: Node) -> bool:
     """Whether two accesses of an array are of the same elements as far as their indices say. Of two others, one of
     which writes, no element is in both, or a fence stands between (`tracer/order.py`)."""
+    return bool(place_of(x) == place_of(y))
 
-    def place(n: Node) -> Any:
-        return n.attrs.get("mapping"), [meaning(n.inputs[i]) for i in sorted(index_positions(n))]
 
-    return bool(place(x) == place(y))
+def place_of(n: Node) -> tuple[Any, ...]:
+    """Where an access is: equal for those of the same elements of an array (`same_place`)."""
+    return n.attrs.get("mapping"), tuple(meaning(n.inputs[i]) for i in sorted(index_positions(n)))
 
 
 def is_settled(graph: Graph, n: Node, inside: Collection[int]) -> bool:

@@ -21,9 +21,29 @@ ELEMENT = 4
 """What is done for an element, loaded and computed, in moves of a number from lane to lane."""
 
 
+class Uses:
+    """What each value of a graph is the first operand of: a write of it, a reduction along one of its dimensions."""
+
+    def __init__(self, graph: Graph):
+        self._place: dict[int, int] = {}
+        self._of: dict[int, list[Node]] = {}
+        for i, n in enumerate(graph.all_nodes()):
+            self._place[n.id] = i
+            if n.inputs:
+                self._of.setdefault(n.inputs[0].id, []).append(n)
+
+    def of(self, nodes: list[Node]) -> list[Node]:
+        """The uses of some values, in the graph's order."""
+        return self.in_order([u for n in nodes for u in self._of.get(n.id, ())])
+
+    def in_order(self, nodes: list[Node]) -> list[Node]:
+        """Nodes in the graph's order."""
+        return sorted(nodes, key=lambda n: self._place[n.id])
+
+
 def coalesced_for(
-    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, exact: bool = False,
-    across: Any = None,
+    nodes: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, uses: Uses,
+    exact: bool = False, across: Any = None,
 ) -> Layout:  # fmt: skip
     """Layout of a class that is free to choose: 16 bytes of the innermost dimension per lane, lanes along it, then
     the next. `exact`: without padding. `across`: the dimension along which lanes lie first where it is not innermost.
@@ -35,7 +55,6 @@ def coalesced_for(
     """
     order = list(widest.dims)
     bits = 0
-    ids = {n.id for n in nodes}
     limit = VECTOR_BYTES * 8
     repeated = _largest_repeated(nodes, graph, partition)
     repeats: list[Any] = []
@@ -46,9 +65,9 @@ def coalesced_for(
         otherwise = graph.argument(repeated.attrs["memory"]).dtype.bits
         if repeated.attrs.get("elements_per_thread"):
             limit = min(limit, int(repeated.attrs["elements_per_thread"]) * bits)
-    for n in graph.all_nodes():
-        touches = (n.op == "write" and n.inputs[0].id in ids) or (n.op == "read" and n.id in ids)
-        if touches and is_tile(graph, n):
+    reads = [n for n in nodes if n.op == "read"]
+    for n in uses.in_order([*reads, *(u for u in uses.of(nodes) if u.op == "write")]):
+        if is_tile(graph, n):
             argument = graph.argument(n.attrs["memory"])
             dims = [d for d in view_dims(graph, n) if d in widest.dims]
             if set(dims) == set(widest.dims):
@@ -59,7 +78,7 @@ def coalesced_for(
     waves = {d: partition.dims[d].wave for d in order}
     width = max(bits or otherwise, 8)
     found = coalesced(order, waves, width, target, limit, exact=exact, across=across if across in order[:-1] else None)
-    summed = set() if bits else _summed_alone(nodes, graph)
+    summed = set() if bits else _summed_alone(nodes, uses)
     apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, summed)
     if not summed or not apart:
         return found
@@ -72,12 +91,12 @@ def coalesced_for(
     return other if size >= 1 << target.lane_bits and _cheaper(other, found, summed, width) else found
 
 
-def _summed_alone(nodes: list[Node], graph: Graph) -> set[Any]:
+def _summed_alone(nodes: list[Node], uses: Uses) -> set[Any]:
     """The dimensions that reductions of a class's values are along; empty where another operation along a dimension,
     which may want neighbours in lanes, has one of its values."""
-    ids, found = {n.id for n in nodes}, set()
-    for n in graph.all_nodes():
-        if n.inputs and n.inputs[0].id in ids and "dim" in n.attrs:
+    found = set()
+    for n in uses.of(nodes):
+        if "dim" in n.attrs:
             if ROWS[n.op].index_rule != "project" or isinstance(n.type, tuple):
                 return set()
             found.add(n.attrs["dim"])

@@ -29,7 +29,7 @@ from wavedsl.ir.dataflow.split_k import SUMS
 from wavedsl.ir.dataflow.views import is_tile, view_dims
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.inference.coalesced import coalesced, coalesced_for
+from wavedsl.ir.inference.coalesced import Uses, coalesced, coalesced_for
 from wavedsl.ir.inference.derived_layout import (
     coarse_layout,
     every_layout,
@@ -43,6 +43,7 @@ from wavedsl.ir.inference.mma_options import mma_options
 from wavedsl.ir.inference.mma_plan import MmaPlan, mma_plan
 from wavedsl.ir.inference.mma_tiles import shared_operands
 from wavedsl.ir.inference.row_layout import absorbed, leading_layout, row_layout
+from wavedsl.ir.inference.spreading import Chosen, Sweeps
 from wavedsl.ir.inference.wide_operands import between_products, wide_operands
 from wavedsl.ir.layouts.bits import spec
 from wavedsl.ir.layouts.chain import choose_chains
@@ -144,7 +145,7 @@ def _infer(
     widest = {c: max(ns, key=lambda n: len(n.dims)) for c, ns in members.items()}
 
     out = Inference()
-    chosen: dict[int, Layout] = {}
+    chosen = Chosen()
     products = [n for n in nodes.values() if n.op in PRODUCTS]
     out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows)
     for n in products:
@@ -172,10 +173,10 @@ def _infer(
 
     order = list(nodes.values())
     values = [n for n in order if isinstance(n.type, ValueType) and n.op not in (*REGIONS, "carry")]
+    uses = Uses(graph)
+    sweeps = Sweeps(values, lambda n: _looks_at(n, classes), chosen)
     for _ in range(len(order)):
-        changed = False
-        for n in values:
-            changed |= _hand_on(n, chosen, classes, partition, scanned)
+        changed = sweeps.sweep(lambda n: _hand_on(n, chosen, classes, partition, scanned))
         for n in order if not starts else ():
             changed |= n.op in REGIONS and _starts_alike(n, chosen, classes)
         for c, leader in leaders.items():
@@ -191,9 +192,9 @@ def _infer(
             c = max(pending, key=lambda c: (len(widest[c].dims), -c))
             found = _as_parts_were_stored(members[c], widest[c], chosen, classes, graph, target)
             if found is None and any(n.op == "join_parts" for n in members[c]):
-                found = _fewest_elements(members[c], widest[c], graph, partition, target)
+                found = _fewest_elements(members[c], widest[c], graph, partition, target, uses)
             exact, across = c in stored, between.get(c)
-            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, exact, across)
+            chosen[c] = found or coalesced_for(members[c], widest[c], graph, partition, target, uses, exact, across)
     for n in products:
         for position, port in zip(out.mmas[n.id].positions, (out.mmas[n.id].first, out.mmas[n.id].second)):
             if (n.id, position) in out.wide:
@@ -210,11 +211,11 @@ def _infer(
 
 
 def _fewest_elements(
-    members: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target
+    members: list[Node], widest: Node, graph: Graph, partition: Partition, target: Target, uses: Uses
 ) -> Layout:  # fmt: skip
     """The layout of sums that a cluster adds (`join_parts`): without padding, for no lane should add what nobody
     stored, unless that leaves so many lanes replicas that the others have more."""
-    padded = [coalesced_for(members, widest, graph, partition, target, exact) for exact in (True, False)]
+    padded = [coalesced_for(members, widest, graph, partition, target, uses, exact) for exact in (True, False)]
     return min(padded, key=lambda layout: layout.elements_per_lane)
 
 
@@ -313,6 +314,11 @@ def _packed_along(graph: Graph, x: Node, k: str) -> bool:
             todo += [y for y in more if y.id not in seen]
             seen |= {y.id for y in more}
     return False
+
+
+def _looks_at(n: Node, classes: Classes) -> list[int]:
+    """The classes whose layouts decide what `_hand_on` does."""
+    return [classes.find(x.id) for x in (n, *n.inputs, *(reduction(n) or n).inputs)]
 
 
 def _hand_on(

@@ -129,7 +129,10 @@ class Builder(Values):
         return self._pure("any_lane", (p,), PRED, {"workgroup": True} if workgroup else None)
 
     def shuffle_index(self, v: Value, lane: Operand) -> Value:
-        """The value of the given lane (32-bit types)."""
+        """The value of the given lane (32-bit types). Where the chip takes bytes, 4 times the number is a value of its
+        own, made once for all exchanges with these lanes."""
+        if self.target is not None and self.target.shuffles_by_bytes:
+            return self._pure("shuffle_index", (v, self.shl(self._i32(lane), 2)), v.type, {"bytes": True})
         return self._pure("shuffle_index", (v, self._i32(lane)), v.type)
 
     # --------------------------------------------------------------------------------------------------------- memory
@@ -460,7 +463,7 @@ _BY_NAME: dict[str, Callable[..., Value]] = {
     name: getattr(Builder, name)
     for name in (
         "mul_wide_u", "zext", "sext", "trunc", "select", "pand", "por", "pxor", "pnot", "fadd", "fsub", "fmul", "fdiv",
-        "fmin", "fmax", "ffma", "fneg", "fabs", "shuffle_index", "vec", "popcount", "clz", "ctz",
+        "fmin", "fmax", "ffma", "fneg", "fabs", "vec", "popcount", "clz", "ctz",
         "brev", "funnel", "tid", "lane", "wave",
     )
 }  # fmt: skip
@@ -480,6 +483,9 @@ _BY_ATTRS: dict[str, Callable[..., Value | Op | None]] = {
     "permute_bytes": lambda b, a, k, t: b.permute_bytes(a[0], a[1], k["selector"]),
     "slice": lambda b, a, k, t: b.slice(a[0], k["start"], k["count"]),
     "shuffle_xor": lambda b, a, k, t: b.shuffle_xor(a[0], k["mask"]),
+    "shuffle_index": lambda b, a, k, t: (
+        b._pure("shuffle_index", tuple(a), a[0].type, dict(k)) if k.get("bytes") else b.shuffle_index(*a)
+    ),
     "swap_lanes": lambda b, a, k, t: b.swap_lanes(a[0], k["register"], k["lane"]),
     "trap": lambda b, a, k, t: b.trap(a[0], k["message"]),
 }

@@ -74,7 +74,12 @@ class _Emitter:
         args = call.args
         if _op(call) == "cmp":
             assert isinstance(args[0], ast.Name)
-            self.line(f'{args[0].id} = {op}.attrs["how"]')
+            how = args[0].id
+            if how in self.bound:
+                self.when(f'{op}.attrs["how"] == {how}')
+            else:
+                self.line(f'{how} = {op}.attrs["how"]')
+            self.bound.add(how)
             args = args[1:]
         for i, node in enumerate(args):
             value = f"{op}.args[{i}]"
@@ -195,6 +200,8 @@ def function_source(name: str, rules: list[FoldRule]) -> str:
         lines.append(f"    # {rule.name}: {rule.pattern} -> {rule.result}")
         for form in rule_forms(rule):
             emitter = _Emitter()
+            if how and isinstance(form.args[0], ast.Name):
+                emitter.bound.add(form.args[0].id)
             emitter.roots(form.args[1:] if how else form.args)
             if rule.condition:
                 condition = rule.condition

@@ -967,6 +967,87 @@ def fold_pand(b: Any, t: Any, W: int, a0: Any, a1: Any) -> Any:
                 if q2 is not None and q2.name == "const" and q2.attrs["value"] == 0:
                     if c >= 0 and h == 'sge' and g == 'slt':
                         return b.cmp('ult', x, c)
+    # higher of two floors: pand(cmp(h, x, c), cmp(h, x, d)) -> cmp(h, x, max(c, d))
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            c = q1.attrs["value"]
+            if p1.attrs["how"] == h:
+                if p1.args[0] is x:
+                    q2 = p1.args[1].op
+                    if q2 is not None and q2.name == "const":
+                        d = q2.attrs["value"]
+                        if h in ('sgt', 'sge'):
+                            return b.cmp(h, x, max(c, d))
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            d = q1.attrs["value"]
+            if p1.attrs["how"] == h:
+                if p1.args[0] is x:
+                    q2 = p1.args[1].op
+                    if q2 is not None and q2.name == "const":
+                        c = q2.attrs["value"]
+                        if h in ('sgt', 'sge'):
+                            return b.cmp(h, x, max(c, d))
+    # lower of two ceilings: pand(cmp(h, x, c), cmp(h, x, d)) -> cmp(h, x, min(c, d))
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            c = q1.attrs["value"]
+            if p1.attrs["how"] == h:
+                if p1.args[0] is x:
+                    q2 = p1.args[1].op
+                    if q2 is not None and q2.name == "const":
+                        d = q2.attrs["value"]
+                        if h in ('slt', 'sle'):
+                            return b.cmp(h, x, min(c, d))
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            d = q1.attrs["value"]
+            if p1.attrs["how"] == h:
+                if p1.args[0] is x:
+                    q2 = p1.args[1].op
+                    if q2 is not None and q2.name == "const":
+                        c = q2.attrs["value"]
+                        if h in ('slt', 'sle'):
+                            return b.cmp(h, x, min(c, d))
+    # lower of two lengths: pand(cmp(h, x, c), cmp(h, x, d)) -> cmp(h, x, min(c, d))
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            c = q1.attrs["value"]
+            if p1.attrs["how"] == h:
+                if p1.args[0] is x:
+                    q2 = p1.args[1].op
+                    if q2 is not None and q2.name == "const":
+                        d = q2.attrs["value"]
+                        if h in ('ult', 'ule') and min(c, d) >= 0:
+                            return b.cmp(h, x, min(c, d))
+    if n0 == "cmp" and n1 == "cmp":
+        h = p0.attrs["how"]
+        x = p0.args[0]
+        q1 = p0.args[1].op
+        if q1 is not None and q1.name == "const":
+            d = q1.attrs["value"]
+            if p1.attrs["how"] == h:
+                if p1.args[0] is x:
+                    q2 = p1.args[1].op
+                    if q2 is not None and q2.name == "const":
+                        c = q2.attrs["value"]
+                        if h in ('ult', 'ule') and min(c, d) >= 0:
+                            return b.cmp(h, x, min(c, d))
     return None
 
 

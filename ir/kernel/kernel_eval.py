@@ -183,7 +183,8 @@ class _State:
 
     def _shuffle_index(self, op: Op, active: Array, v: Array, lane: Array) -> Array:
         base = np.arange(self.threads) // self.kernel.wave_size * self.kernel.wave_size
-        return v[..., base + lane % self.kernel.wave_size]
+        number = lane >> 2 if op.attrs.get("bytes") else lane
+        return v[..., base + number % self.kernel.wave_size]
 
     # -------------------------------------------------------------------------------------------------------- memory
 

@@ -352,7 +352,7 @@ _row("slice", "v:any", "attr", "`count` registers of a tuple from `start`: a sca
 _row("shuffle_xor", "v:any", "same", "The value of lane ^ mask (32-bit types).", uniform="never", attrs="mask")
 _row("swap_lanes", "v:b32", "same", "A tuple whose register numbers' bit `register` has changed places with the lane's bit `lane`: of two registers that differ in that bit, each lane keeps the one whose bit is its own and gets the other from the lane that differs in bit `lane`.", uniform="never", attrs="register lane")
 _row("any_lane", "a:p", "pred", "Whether a holds in any lane of the wave.", uniform="always")
-_row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types).", uniform="never")
+_row("shuffle_index", "v:any lane:i32", "same", "The value of the given lane (32-bit types). `bytes`: 4 times its number is given.", uniform="never")
 # Memory. Addresses are bytes. A masked-off or guarded-off load gives 0, a store does nothing ------------------------
 _row("buffer", "u:base:i64 u:bytes:i64", "buffer", "A global array: base address and size. Accesses at or past `bytes` load 0 and store nothing where the target checks bounds (`Target.buffer_bounds`). `cache_stride`: the stride of the cache swizzle to ask for.")
 _row("load.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "attr",

@@ -39,13 +39,13 @@ def combine_columns(b: Builder, columns: Sequence[int], source: Value, *, xor: b
 
     `bare` is the price of the source itself, without a mask around it.
     """
-    cols = list(columns)
+    width = source.hi.bit_length() if source.hi is not None and source.lo is not None and source.lo >= 0 else 32
+    cols = list(columns[:width])
     while cols and not cols[-1]:
         cols.pop()
     if not cols:
         return 0
-    width = source.hi.bit_length() if source.hi is not None and source.lo is not None and source.lo >= 0 else 32
-    return _emit(b, cheapest(tuple(cols[:width]), width, xor, bare), source)
+    return _emit(b, cheapest(tuple(cols), width, xor, bare), source)
 
 
 def _emit(b: Builder, t: Tree, x: Value) -> Value:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -75,6 +77,12 @@ class Fragment:
     def compute_together(self, elements: Sequence[int]) -> None:
         """Some elements will be asked for next: what computes them may do so operation by operation."""
 
+    def compute_as_written(self, elements: Sequence[int]) -> bool:
+        """Compute elements in the program's order if less is held so than by asking for each when it is needed: of two
+        sums of the same terms one would be done, and all terms be held, before the other is begun. Whether they are
+        computed."""
+        return False
+
 
 class OnDemand(Fragment):
     """A value whose registers are made one by one, by `word`, where somebody asks for them."""
@@ -91,6 +99,11 @@ class OnDemand(Fragment):
 
 STEP = 32
 """Computed values on the longest way to one below which its elements are computed first, and not by asking for them."""
+
+LONG_SUMS = 128
+"""Elements that are computed together times the values on the longest way to them from which on it is looked at what is
+held meanwhile: fewer always fit."""
+_SERIALS = count()
 
 Source = tuple[Fragment, Sequence[int]]
 """An operand of a computed value, and per element of the result which of the operand's it needs."""
@@ -110,6 +123,7 @@ class Lazy(OnDemand):
         self.elements: dict[int, Value] = {}
         self.packed: dict[int, Value] = {}
         self.touched: set[int] = set()
+        self.serial = next(_SERIALS)
         behind: list[int] = [source.depth for source, _ in sources if isinstance(source, Lazy)]
         self.depth: int = 1 + max(behind, default=0)
         self.steps_down = any(depth // STEP != self.depth // STEP for depth in behind)
@@ -130,6 +144,52 @@ class Lazy(OnDemand):
         """One element; of a narrow dtype as it is once packed, rounded or wrapped, as everybody else finds it."""
         per = per_register(self.dtype)
         return self.word(b, index) if per == 1 else b.unpack(self.word(b, index // per), self.dtype, index % per)
+
+    def compute_as_written(self, elements: Sequence[int]) -> bool:
+        if self.depth * len(elements) < LONG_SUMS:
+            return False
+        wanted = self._needed(elements)
+        if _most_held([x for x, _ in wanted], wanted) >= _most_held(self._asked(), wanted):
+            return False
+        for x, todo in wanted:
+            for i in todo:
+                x._computed(i)
+        return True
+
+    def _needed(self, elements: Sequence[int]) -> list[tuple[Lazy, list[int]]]:
+        """What has to be computed for some elements, and which elements of it, in the program's order."""
+        todo: dict[int, dict[int, None]] = {self.serial: {i: None for i in elements if i not in self.elements}}
+        heap: list[tuple[int, Lazy]] = [(-self.serial, self)]
+        found: list[tuple[Lazy, list[int]]] = []
+        while heap:
+            _, x = heappop(heap)
+            mine = list(todo[x.serial])
+            found.append((x, mine))
+            for source, own in x.sources:
+                if not isinstance(source, Lazy):
+                    continue
+                more = [own[i] for i in mine if own[i] not in source.elements]
+                if more and source.serial not in todo:
+                    todo[source.serial] = {}
+                    heappush(heap, (-source.serial, source))
+                if more:
+                    todo[source.serial].update(dict.fromkeys(more))
+        return found[::-1]
+
+    def _asked(self) -> list[Lazy]:
+        """What this is computed of, in the order in which it is asked for."""
+        out: list[Lazy] = []
+        seen: set[int] = set()
+        work: list[tuple[Lazy, bool]] = [(self, False)]
+        while work:
+            x, ready = work.pop()
+            if ready:
+                out.append(x)
+            elif x.serial not in seen:
+                seen.add(x.serial)
+                work.append((x, True))
+                work += [(source, False) for source, _ in reversed(x.sources) if isinstance(source, Lazy)]
+        return out
 
     def _computed(self, index: int) -> Value:
         found = self.elements.get(index)
@@ -177,6 +237,8 @@ class Lazy(OnDemand):
                 work += [(source, elements[i]) for source, elements in reversed(x.sources)]
 
     def compute_together(self, elements: Sequence[int]) -> None:
+        if self.compute_as_written(elements):
+            return
         work: list[tuple[Fragment, Sequence[int], bool]] = [(self, elements, False)]
         while work:
             x, wanted, ready = work.pop()
@@ -189,6 +251,25 @@ class Lazy(OnDemand):
                 else:
                     work.append((x, todo, True))
                     work += [(source, [own[i] for i in todo], False) for source, own in reversed(x.sources)]
+
+
+def _most_held(order: Sequence[Lazy], wanted: Sequence[tuple[Lazy, list[int]]]) -> int:
+    """Elements of those wanted that are held at a time, at most, where they are computed in an order."""
+    sizes = {x.serial: len(todo) for x, todo in wanted}
+    order = [x for x in order if x.serial in sizes]
+    last: dict[int, int] = {}
+    for p, x in enumerate(order):
+        last[x.serial] = p
+        last.update((source.serial, p) for source, _ in x.sources if isinstance(source, Lazy))
+    ends: dict[int, int] = {}
+    for serial, p in last.items():
+        ends[p] = ends.get(p, 0) + sizes.get(serial, 0)
+    held = most = 0
+    for p, x in enumerate(order):
+        held += sizes[x.serial]
+        most = max(most, held)
+        held -= ends.get(p, 0)
+    return most
 
 
 def chunk_elements(layout: Layout, dtype: DType) -> int:

@@ -13,6 +13,7 @@ writes to the array but results in place of what is read, whose stores need thei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from wavedsl.ir.addresses.move_elements import join_register
 from wavedsl.ir.cuts.register_file import ADDRESSES
@@ -37,6 +38,11 @@ DEALT = 16
 LEAST = 8
 """Registers that loads may hold even where there is less room."""
 
+TOGETHER = 128
+"""Registers of the loads of one store from which on these go in turn: the neighbours of a filter of 11 x 11, four
+pixels to a lane, are 484. Started all together they took accumulation registers and scratch."""
+WINDOW = 96
+"""Registers of such loads that are on their way: 24 KB of a wave of AMD's, and room for what is computed."""
 FLYING = 32
 """Registers of loads on their way where long values, or parts of sums, go element by element: eight of 16 bytes, 128 KB
 of a compute unit with 16 waves, which is more than memory's latency times a unit's share of its rate. A quarter of a
@@ -159,13 +165,24 @@ class LateRead(OnDemand):
         return word if per == 1 else b.unpack(word, self.dtype, index % per)
 
     def touch(self, index: int) -> None:
-        self._load(self.home[index][0])
+        g = self.home[index][0]
+        if self.low.writes.wished is not None:
+            self.low.writes.wished.append((self, g))
+        else:
+            self.start(g)
 
     def _source(self, element: int) -> tuple[Value, int]:
         g, position = self.home[element]
         return self._load(g), position
 
     def _load(self, g: int) -> Value:
+        found = self.start(g)
+        if self.low.writes.turns is not None:
+            self.low.writes.turns.used(self, g)
+        return found
+
+    def start(self, g: int) -> Value:
+        """The load of a group, emitted if it is not yet."""
         found = self.loaded.get(g)
         if found is None:
             env, key = self.context.env, self.loads[g].defs[0]
@@ -177,12 +194,39 @@ class LateRead(OnDemand):
         return found
 
 
+class Turns:
+    """The loads of one store that are more than registers hold beside each other: `WINDOW` registers of them are on
+    their way, each further one is started as one before it is used. Emitted in the region that this is made in alone:
+    what is loaded in a branch is not there behind it."""
+
+    def __init__(self, low: Lowering, loads: Sequence[tuple[LateRead, int]]):
+        self.low, self.region = low, low.b.region
+        self.queue = list(reversed(loads))
+        self.flying: dict[tuple[int, int], int] = {}
+        self.words = 0
+        self._fill()
+
+    def used(self, read: LateRead, g: int) -> None:
+        """What a group has loaded is asked for: others may follow."""
+        words = self.flying.pop((read.node.id, g), 0)
+        self.words -= words
+        if words and self.low.b.region is self.region:
+            self._fill()
+
+    def _fill(self) -> None:
+        while self.queue and self.words < WINDOW:
+            read, g = self.queue.pop()
+            if g not in read.loaded:
+                words = self.flying[read.node.id, g] = read.start(g).type.words
+                self.words += words
+
+
 class Ahead:
     """Starts the loads of the stores to come, in their order. `pieces`: per store a value and which of its elements it
-    takes."""
+    takes; `together`: these are computed operation by operation, not one after the other."""
 
-    def __init__(self, low: Lowering, pieces: Sequence[tuple[Fragment, Sequence[int]]]):
-        self.low, self.pieces = low, pieces
+    def __init__(self, low: Lowering, pieces: Sequence[tuple[Fragment, Sequence[int]]], together: bool = True):
+        self.low, self.pieces, self.together = low, pieces, together
         if low.row_registers:
             self.most = _beside_row(low)
         elif low.streams:
@@ -204,14 +248,30 @@ class Ahead:
             self.flying -= self.words[self.at]
         self.at += 1
         while len(self.words) < len(self.pieces) and (len(self.words) <= self.at or self.flying < self.most):
-            before = self.low.writes.late_words
             value, elements = self.pieces[len(self.words)]
-            for e in elements:
-                value.touch(e)
-            loaded = self.low.writes.late_words - before
+            loads = self._wishes(value, elements)
+            loaded = sum(max(1, read.loads[g].words) for read, g in loads)
+            if loaded > TOGETHER:
+                self.low.writes.turns = Turns(self.low, loads)
+            else:
+                for read, g in loads:
+                    read.start(g)
             self.words.append(loaded)
             if len(self.words) > self.at:
                 self.flying += loaded
+
+
+    def _wishes(self, value: Fragment, elements: Sequence[int]) -> list[tuple[LateRead, int]]:
+        """The loads that elements wait for and that are not started, in the order in which they will be used."""
+        writes, found = self.low.writes, []
+        for e in elements:
+            writes.wished = []
+            value.touch(e)
+            found.append(writes.wished)
+        writes.wished = None
+        in_turn = [load for loads in (zip_longest(*found) if self.together else found) for load in loads if load]
+        once = {(read.node.id, g): (read, g) for read, g in in_turn}
+        return [(read, g) for read, g in once.values() if g not in read.loaded]
 
 
 def compute_ahead(low: Lowering, value: Fragment) -> None:

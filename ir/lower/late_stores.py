@@ -12,11 +12,13 @@ Invariant: between the stores of two writes that leave together stands nothing t
 
 from __future__ import annotations
 
+from typing import Any
+
 from wavedsl.ir.addresses.access import GlobalAccess
 from wavedsl.ir.addresses.move_elements import store_group, store_groups
 from wavedsl.ir.dataflow.graph import Node, Region
 from wavedsl.ir.dataflow.ops import ROWS
-from wavedsl.ir.dataflow.views import is_tile, same_place
+from wavedsl.ir.dataflow.views import is_tile, place_of
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.layouts.fragment import Fragment
 from wavedsl.ir.lower.late_reads import Ahead
@@ -45,14 +47,17 @@ def store_late(low: Lowering, store: LateStore) -> None:
         groups = list(store_groups(w.access))
         pieces += [(i / len(groups), w, group) for i, group in enumerate(groups)]
     pieces.sort(key=lambda piece: piece[0])
-    ahead = Ahead(low, [(w.value, group) for _, w, group in pieces])
     # ptxas has an order of its own, and is told of the pressure of the one that takes fewest registers.
     alike = not low.target.assembler_schedules and (low.streams or low.row_registers > 0)
+    ahead = Ahead(low, [(w.value, group) for _, w, group in pieces], alike)
     for _, w, group in pieces:
         with low.b.loc(w.node.loc):
             ahead.next()
             if alike:
                 w.value.compute_together(group)
+            else:
+                for e in group:
+                    w.value.compute_as_written((e,))
             store_group(low.b, w.access, w.value, group, w.guard, w.node.attrs.get("cache"))
 
 
@@ -70,18 +75,18 @@ def _groups(low: Lowering, region: Region) -> list[list[Node]]:
     """The writes of a region in groups that leave together: tiles of other places or arrays, where nothing between them
     reads what they change. Any other write is alone."""
     groups: list[list[Node]] = [[]]
-    same: dict[str, list[Node]] = {}
-    """The last group's writes by array."""
+    same: dict[str, set[Any]] = {}
+    """The places of the last group's writes by array."""
     for x in region.nodes:
         memory = x.attrs.get("memory", "")
         plain = x.op == "write" and is_tile(low.graph, x) and not low.arrays[memory].dtype.packed
-        known = same.get(memory, [])
-        if plain and not any(same_place(x, y) for y in known):
+        known = same.get(memory, set())
+        if plain and place_of(x) not in known:
             groups[-1].append(x)
-            same.setdefault(memory, []).append(x)
+            same.setdefault(memory, set()).add(place_of(x))
         elif ROWS[x.op].effect or known:
             groups.append([x] if plain else [])
-            same = {memory: [x]} if plain else {}
+            same = {memory: {place_of(x)}} if plain else {}
             if x.op == "write" and not plain:
                 groups += [[x], []]
     return groups

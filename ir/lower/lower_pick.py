@@ -13,16 +13,17 @@ Indices outside the dimension give 0, as elements beyond a bound are absent. Of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wavedsl.ir.addresses.access import below
-from wavedsl.ir.addresses.coordinates import lane_coordinate, scaled, total
+from wavedsl.ir.addresses.coordinates import bare_price, lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.picked_in_tiles import elsewhere, stays_in_tiles
 from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, same_layout
 from wavedsl.ir.kernel.dead_stores import WRITES
 from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
+from wavedsl.ir.layouts.bit_columns import combine_columns
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, scalar_type
 from wavedsl.ir.layouts.lane_gather import LaneGather, Origin
 from wavedsl.ir.layouts.layout import Layout
@@ -33,6 +34,11 @@ from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.pick_ways import gathered_in_lanes, lane_bits, picked_in_lanes, swap_mask
 from wavedsl.ir.lower.wave_picks import between_waves, of_wave
 from wavedsl.ir.schedule.steps import Context
+
+LANE_BITS = 7
+"""Of the number of a lane, at most: of a warpgroup's."""
+_MovedBit = tuple[Value | None, int, int]
+"""A number, the lane's own where it is None; which of its bits; and where that is wanted in another number."""
 
 
 @emitter("extract")
@@ -172,12 +178,9 @@ def one_element(low: Lowering, value: Fragment, layout: Layout, dim: str, at: An
     taken = sum(1 << o for o in lanes)
     home: Value | None = None
     if lanes:
-        home = b.and_(b.lane(), ~sum(1 << lane for lane in lanes.values()) & 0x7F)
         chosen = sum(1 << lane for o, lane in lanes.items() if at >> o & 1) if known else 0
-        bits = [] if known else [_moved_bit(low, at, o, lane) for o, lane in lanes.items()]
-        home = b.or_(home, chosen)
-        for bit in bits:
-            home = b.or_(home, bit)
+        bits = [] if known else [(at, o, lane) for o, lane in lanes.items()]
+        home = b.or_(_moved_bits(low, [*_other_lanes(lanes.values()), *bits]), chosen)
     places = [at & ~taken] if known else [c for c in range(dict(source.extents)[dim]) if not c & taken]
     below = {} if known else {c: b.cmp("ult", b.and_(at, ~taken & 0x7FFFFFFF), c) for c in places[1:]}
     out = []
@@ -208,38 +211,49 @@ def between_lanes(
 ) -> Fragment:
     """A gather of which every element is pulled from the lane that has it, as `plan` says."""
     b, source = low.b, value.layout
-    rest = b.and_(b.lane(), ~sum(1 << lane for lane, _ in plan.homes) & 0x7F)
+    rest = _other_lanes(lane for lane, _ in plan.homes)
     out = []
     for offsets, index in zip(layout.element_offsets(), wanted):
         at = dict(zip(layout.dims, offsets))
-        home = rest
-        for lane, origin in plan.homes:
-            home = b.or_(home, _bit_of(low, origin, at, index, lane))
+        bits = [_bit_of(low, origin, at, index) for _, origin in plan.homes]
+        home = _moved_bits(low, [*rest, *((number, bit, lane) for (number, bit), (lane, _) in zip(bits, plan.homes))])
         pulled = [from_lane(low, value, e, home) for e in plan.registers(source, at)]
         for origin in plan.choices:
-            high = b.cmp("ne", _bit_of(low, origin, at, index, origin.bit), 0)
+            high = b.cmp("ne", _moved_bits(low, [(*_bit_of(low, origin, at, index), origin.bit)]), 0)
             pulled = [_either(low, high, y, x) for x, y in zip(pulled[::2], pulled[1::2])]
         out.append(_or_zero(low, b.cmp("ult", index, extent), pulled[0]))
     return from_elements(b, layout, value.dtype, out)
 
 
-def _bit_of(low: Lowering, origin: Origin, at: dict[str, int], index: Value, place: int) -> Value:
-    """A bit of the coordinate of what an element of the result is pulled from, at bit `place` of a number."""
-    b = low.b
+def _other_lanes(lanes: Iterable[int]) -> list[_MovedBit]:
+    """The bits of a lane's own number but those of some lanes."""
+    taken = set(lanes)
+    return [(None, lane, lane) for lane in range(LANE_BITS) if lane not in taken]
+
+
+def _bit_of(low: Lowering, origin: Origin, at: dict[str, int], index: Value) -> tuple[Value | None, int]:
+    """A bit of the coordinate of what an element of the result is pulled from: that bit of which number."""
     if origin.gathered:
-        number, bit = index, origin.bit
-    elif origin.lane is not None:
-        number, bit = b.lane(), origin.lane
-    else:
-        return b.i32((at[origin.dim] >> origin.bit & 1) << place)
-    return _moved_bit(low, number, bit, place)
+        return index, origin.bit
+    if origin.lane is not None:
+        return None, origin.lane
+    return low.b.i32(at[origin.dim]), origin.bit
 
 
-def _moved_bit(low: Lowering, number: Value, bit: int, place: int) -> Value:
-    """A bit of a number at another place."""
+def _moved_bits(low: Lowering, moved: Iterable[_MovedBit]) -> Value:
+    """Bits of numbers at other places of one number; those of one that move as far move together."""
     b = low.b
-    one = b.and_(number, 1 << bit)
-    return b.shl(one, place - bit) if place >= bit else b.lshr(one, bit - place)
+    known, columns = 0, dict[Value, list[int]]()
+    for number, bit, place in moved:
+        source = b.lane() if number is None else number
+        if source.const is not None:
+            known |= (int(source.const) >> bit & 1) << place
+        else:
+            columns.setdefault(source, [0] * 32)[bit] |= 1 << place
+    found = b.i32(known)
+    for source, adds in columns.items():
+        found = b.or_(found, combine_columns(b, adds, source, xor=True, bare=bare_price(b, source)))
+    return found
 
 
 def _either(low: Lowering, condition: Value, x: Value, y: Value) -> Value:

@@ -91,6 +91,10 @@ class WritePlans:
     """Node id → whether only elementwise steps and stores use its value (`late_reads`), of those asked about."""
     late_words: int = 0
     """Registers of reads that were loaded as results are stored (`late_reads`)."""
+    wished: list[Any] | None = None
+    """(late read, group) that somebody will ask for, while these are only noted (`late_reads.Ahead`)."""
+    turns: Any = None
+    """The loads of a store that go in turn (`late_reads.Turns`), if there are any."""
 
 
 @dataclass

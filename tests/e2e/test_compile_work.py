@@ -46,6 +46,17 @@ def stores(n: int) -> Any:
     return kernel
 
 
+def elements(n: int) -> Any:
+    """Vectors of which each lane has its own: every element is read and written by itself, and none meets another."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+    def kernel(a: wd.Memory[N, S, wd.f32], b: wd.Memory[N, S, wd.f32]):
+        for i, x in enumerate([wd.read(a[:, i]) for i in range(n)]):
+            wd.write(x * (i + 2), b[:, i])
+
+    return kernel
+
+
 def branches(n: int) -> Any:
     @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.WorkgroupConstraint(N, 64, 1)])
     def kernel(a: wd.Memory[M, N, wd.f32], s: wd.Scalar[wd.i32], b: wd.Memory[M, N, wd.f32]):
@@ -96,10 +107,11 @@ def calls(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("target", CHIPS)
-@pytest.mark.parametrize(("name", "length"), [("chain", 60), ("stores", 100), ("branches", 40)])
+@pytest.mark.parametrize(("name", "length"), [("chain", 60), ("stores", 100), ("branches", 40), ("elements", 30)])
 def test_twice_the_operations_take_twice_the_calls(name: str, length: int, target: str) -> None:
     """200 stores took 2.9 times the calls of 100, and 2000 of them 38 s: each was compared with all nodes."""
-    kernel, sizes = {"chain": chain, "stores": stores, "branches": branches}[name], {M: 64, N: 4096}
+    kernel = {"chain": chain, "stores": stores, "branches": branches, "elements": elements}[name]
+    sizes = {N: 4096, S: 2 * length} if name == "elements" else {M: 64, N: 4096}
 
     def compiled(n: int) -> int:
         return calls(lambda: kernel(n).compile(target=target, subs=sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -163,6 +164,33 @@ def test_shuffles_by_an_index_per_element(dtype: wd.DType, target: str, oracle: 
 
     index = np.random.default_rng(9).integers(-4, 70, (33, 64)).astype(np.int32)
     agree(kernel, [numbers((33, 64), dtype), index, np.ones((33, 64), dtype.numpy)], target, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_lane_to_take_from_is_made_once(target: str, oracle: Callable[[str], str]) -> None:
+    """Of an index by one mask, not bit by bit, and in front of the loop in which two values are taken from there."""
+    lanes = 64 if target.startswith("gfx") else 32
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.TilingConstraint(P, 1)])
+    def kernel(a: wd.Memory[M, N, wd.i32], i: wd.Memory[M, N, wd.i32], b: wd.Memory[M, N, wd.i32]):
+        index = wd.read(i)
+
+        @wd.iterate(P, init_args=[wd.read(a), wd.read(a) + 1])
+        def loop(x, y):
+            return wd.shuffle(x, index, N) + wd.tile_start(P), wd.shuffle(y, index, N) - 3
+
+        wd.write(loop[0] - loop[1], b)
+
+    index = np.random.default_rng(7).integers(-3, lanes + 3, (3, lanes)).astype(np.int32)
+    arrays = [numbers((3, lanes), wd.i32), index, np.ones((3, lanes), np.int32)]
+    compiled = agree(kernel, arrays, target, oracle, subs={P: 5})
+    code = compiled.asm
+    assert len(re.findall(r"\bv_and(?:_or)?_b32|\band\.b32", code)) <= 2  # the lane's own number, and the mask
+    if target.startswith("gfx"):
+        head = re.search(r"^(\.L\w+):.*; loop", code, re.MULTILINE)
+        assert head is not None
+        body = code[head.end() : code.index(f"s_cbranch_scc1          {head[1]}")]
+        assert body.count("ds_bpermute_b32") == 2 and "v_lshl" not in body
 
 
 @pytest.mark.parametrize("target", TARGETS)

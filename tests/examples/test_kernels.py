@@ -40,6 +40,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "histogram": ("--n 700 --bins 30", "--n 300 --bins 1"),
     "scan": ("--m 5 --n 700", "--m 4 --n 256"),
     "recurrence": ("--batch 2 --time 70 --channels 40", "--batch 1 --time 100 --channels 70"),
+    "alignment": ("--pairs 3 --rows 20 --columns 33", "--pairs 2 --rows 90 --columns 1"),
+    "fft": ("--rows 2 --n 128", "--rows 1 --n 1024 --direction back"),
+    "routing": ("--tokens 37 --experts 7 --d 40", "--tokens 5 --experts 60 --chosen 6 --d 129 --dtype bf16"),
     "stencil": ("--m 37 --n 70", "--m 1 --n 5"),
 }
 """Example → command lines; the first is part of the default run on two chips, all of them run on every chip."""

@@ -601,6 +601,30 @@ for _name, (_d, _chips) in _PACKED.items():
             lambda x, d=_d, k=_k, n=_n: x.view(d.numpy).reshape(-1, n)[:, k].astype(np.float32),
             chips=_chips,
         )
+for _name in ("f16", "bf16"):
+    _d, _chips = _PACKED[_name]
+
+    def _pair(b: Any, x: Any, low: float | None, high: float | None, d: Any) -> Any:
+        return b.pack([x if c is None else b.const(c, F32) for c in (low, high)], d)
+
+    def _pair_reference(x: np.ndarray, low: float | None, high: float | None, d: Any) -> np.ndarray:
+        both = [x if c is None else np.full_like(x, c) for c in (low, high)]
+        return np.ascontiguousarray(np.stack(both, axis=1).astype(d.numpy)).view(U32).ravel()
+
+    for _low, _high in (
+        (None, None), (None, 0.0), (0.0, None), (None, -0.0), (-0.0, None), (None, 1.1), (1e30, None), (None, np.inf),
+        (np.nan, None), (3e-6, 0.1),
+    ):  # fmt: skip
+        case(
+            f"pack {_name} of {_low} and {_high}",
+            "f32",
+            "b32",
+            lambda b, x, low=_low, high=_high, d=_d: _pair(b, x, low, high, d),
+            lambda x, low=_low, high=_high, d=_d: _pair_reference(x, low, high, d),
+            values=_floats_that_fit(_d, 1),
+            chips=_chips,
+            packed=_d,
+        )
 for _name, _d in (("i8", dt.i8), ("u8", dt.u8), ("i16", dt.i16), ("u16", dt.u16)):
     _n = 32 // _d.bits
     case(

@@ -172,7 +172,9 @@ class Program:
         open."""
         used = "\n".join(line for s in self.body for line in s.lines())
         head = [a.annotation() + "," for a in self.arrays]
-        options = {**self.schedule, **(self.hopper if target == "sm_90a" else {})}
+        hopper = self.hopper if target == "sm_90a" else {}
+        shared = hopper.keys() & {"split_k", "stream_k"}  # a loop's trips are shared in one way
+        options = {k: v for k, v in self.schedule.items() if not shared or k not in ("split_k", "stream_k")} | hopper
         schedule = f"wd.Schedule({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "None"
         symbols = sorted({*self.sizes, *self.subs, *(("BM",) if tuned else ())})
         lines = ["import wavedsl as wd", "", f"{', '.join(symbols)} = wd.symbols({' '.join(symbols)!r})"]

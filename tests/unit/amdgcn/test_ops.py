@@ -96,3 +96,14 @@ def test_fp8_on_a_chip_without_it_is_an_error() -> None:
     with pytest.raises(CompileError) as failure:
         compile_kernel_ir(kernel, get_target("gfx942"))
     assert "f8e4m3fnuz" in failure.value.hint
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("other", ["itself", "a constant"])
+def test_half_of_a_packed_pair_is_rounded_once(dtype: str, other: str) -> None:
+    """It was rounded twice where it is the other half too, and constants were rounded while the kernel ran."""
+    name = f"pack {dtype} of None and {None if other == 'itself' else 0.0}"
+    case = next(c for c in op_cases.CASES if c.name == name)
+    kernel = kernels.elementwise("gfx942", case.inputs, case.output, case.body)
+    text = compile_kernel_ir(kernel, get_target("gfx942")).text
+    assert text.count("v_cvt_f16_f32" if dtype == "f16" else "v_add3_u32") == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from wavedsl.ir.layouts.bit_columns import cheapest, cost, evaluate
+from wavedsl.ir.kernel.builder import Builder, new_kernel
+from wavedsl.ir.layouts.bit_columns import cheapest, combine_columns, cost, evaluate
 
 
 def definition(columns: tuple[int, ...], x: int, xor: bool) -> int:
@@ -53,3 +54,8 @@ def test_a_contiguous_lane_is_one_shift() -> None:
 
 def test_columns_that_are_the_source_cost_nothing() -> None:
     assert holds((1, 2, 4, 8, 16, 32), 6, True) == 0
+
+
+def test_bits_that_a_number_never_has_add_nothing() -> None:
+    b = Builder(new_kernel("k"))
+    assert combine_columns(b, [0, 0, 0, 0, 0, 0, 64], b.and_(b.tid(), 63)) == 0

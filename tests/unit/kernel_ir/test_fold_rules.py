@@ -5,6 +5,7 @@ parameters with random ranges, and every thread of a workgroup is one experiment
 """
 
 import ast
+import itertools
 import math
 import random
 import struct
@@ -362,6 +363,26 @@ def test_random_expressions(seed):
             assert v.lo < v.hi or v.const is not None, "a value with one possible value is a constant"
     once = rebuild(kernel, dead_code=False)
     assert text(rebuild(once, dead_code=False)) == text(once)
+
+
+@pytest.mark.parametrize("join", ["pand", "por"])
+def test_two_comparisons_of_one_number(join):
+    """Of any two kinds: rules that ask for one kind twice must not take another for it."""
+    constants = (-3, 0, 1, 7)
+    b = Builder(new_kernel(waves=1))
+    x = b.param(0, I32)
+    samples = np.array([-(2**31), -4, -3, -2, -1, 0, 1, 2, 6, 7, 8, 2**31 - 1] * 6, np.int32)[:64]
+    wanted = []
+    for h, g in itertools.product(sorted(NEGATED), repeat=2):
+        for c, d in itertools.product(constants, repeat=2):
+            both = getattr(b, join)(b.cmp(h, x, c), b.cmp(g, x, d))
+            sides = [(h, np.full(64, c, np.int32)), (g, np.full(64, d, np.int32))]
+            one, two = (CHEAP["cmp"](Op("cmp", (), {"how": how}), samples, k) for how, k in sides)
+            wanted.append((both, one & two if join == "pand" else one | two, (h, c, g, d)))
+    out = evaluate(b.finish(), {0: samples})
+    for value, want, what in wanted:
+        have = out[value] if value.const is None else np.full(64, value.const)
+        assert np.array_equal(have, want), what
 
 
 def test_every_rule_has_a_name_of_its_own_and_a_known_root():

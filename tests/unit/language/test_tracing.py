@@ -412,3 +412,20 @@ def test_graph_helpers() -> None:
         graph.argument("d")
     assert ValueType((M, N), wd.f32).same_as(ValueType((N, M), wd.f32))
     assert not ValueType((M, N), wd.f32).same_as(ValueType((N, M), wd.f16))
+
+
+def test_a_reshape_in_either_order_of_operands_that_disagree() -> None:
+    """`permute` says which is meant, also where the order is the one that the value has anyway."""
+    H, P = wd.symbols("H P")
+    for first, second in ((H, K), (K, H)):
+
+        @wd.wave([wd.WorkgroupConstraint(M, 1, 0)], subs={P: 6})
+        def kernel(a: wd.Memory[M, H, K, wd.i32], b: wd.Memory[M, H, wd.i32], c: wd.Memory[M, P, wd.i32]):
+            mask = wd.where(wd.index(K) == 0, wd.read(b), 0)  # [K, H]
+            wd.write(wd.reshape(wd.permute(mask + wd.read(a), first, second), P), c)
+
+        a, b, c = np.arange(12).reshape(2, 2, 3), np.array([[7, 8], [9, 10]]), np.zeros((2, 6), np.int32)
+        a, b = a.astype(np.int32), b.astype(np.int32)
+        kernel.evaluate(a, b, c)
+        want = a + np.where(np.arange(3) == 0, b[..., None], 0)
+        assert np.array_equal(c, (want if first == H else want.transpose(0, 2, 1)).reshape(2, 6))
