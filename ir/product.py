@@ -7,6 +7,7 @@ source where the back end declares it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import NamedTuple
 
 from wavedsl.ir.dtypes import INT4
@@ -38,7 +39,9 @@ class Pace(NamedTuple):
     load under way that L2 serves, and what it takes longer from memory; the share of a step's work that is added to it,
     since what is loaded is stored behind products; of barriers per step; of what a workgroup begins and ends with; of
     an exchange of parts of K, and of each further one of a unit; of an element of B as [K, N] that is turned by itself,
-    of 16 bits and of 8; of an 8-bit element of such a B, whose rows are turned by fours in registers."""
+    of 16 bits and of 8; of an 8-bit element of such a B, whose rows are turned by fours in registers; of a load that
+    L2 serves where two slots hold rows along K and a step multiplies for as long, and what it takes longer from
+    memory."""
 
     load: float
     far: float
@@ -50,6 +53,8 @@ class Pace(NamedTuple):
     turned: float = 0.0
     turned_bytes: float = 0.0
     permuted: float = 0.0
+    hidden: float = inf
+    missed: float = 0.0
 
 
 @dataclass(frozen=True)

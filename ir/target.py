@@ -151,6 +151,8 @@ class Target:
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
     line_bytes: int = 32
     """Bytes that caches hand over for the sake of one: a line, or a sector of it."""
+    l1_bytes: int = 0
+    """Bytes of lines that a unit's own cache holds; 0: not known."""
     assembler_schedules: bool = False
     """Whether the text goes to an assembler that orders instructions and allocates registers by itself (ptxas)."""
     scalar_registers: bool = False

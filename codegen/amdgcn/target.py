@@ -244,6 +244,7 @@ def _target(chip: Chip) -> Target:
         cache_rate=min(64.0, (product.l2_rate or 0) / product.units),
         memory_rate=product.hbm / product.clock,
         line_bytes=64 if chip.name == "gfx90a" else 128,  # of the vector L1: white papers
+        l1_bytes=1 << (14 if chip.name == "gfx90a" else 15),  # the same
         packed_f32=True,
         scalar_registers=True,
         per_simd=True,

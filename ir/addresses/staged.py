@@ -19,6 +19,7 @@ from wavedsl.ir.layouts.matrix_tile import MatrixTile
 from wavedsl.ir.layouts.place import Place
 from wavedsl.ir.layouts.plan_addresses import AddressPlan
 from wavedsl.ir.layouts.plan_load import LoadPlan
+from wavedsl.ir.layouts.shared_search import PlaceChoice
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 
@@ -74,6 +75,12 @@ class Staged:
     @property
     def count(self) -> int:
         return -(-self.units // self.threads)
+
+    def shared_clocks(self, kind: str, steps: int) -> int:
+        """Clocks that each of so many steps of a wave, which read or write the whole tile, keeps shared memory busy,
+        bank conflicts counted; 0: not known."""
+        found = self.cost.accesses if isinstance(self.cost, PlaceChoice) else ()
+        return next((-(-a.worst // steps) for a in found if a.access.kind == kind), 0)
 
 
 def tile_extents(layout: Layout, dims: Sequence[str], plans: Mapping[str, DimPlan]) -> dict[str, int]:

@@ -7,8 +7,8 @@ stops every wave until the slowest has come and its own accesses to shared memor
 SIMD that stop together leave its matrix unit idle. So two schedules are compared by playing both: every wave goes
 through the body's order a few trips long, on units that serve in order of issue: the matrix unit of its SIMD, LDS and
 vector memory of the compute unit. The rules are those of the cycle model of emitted text
-(docs/cycle-model.md); waits are taken as exact, loads come from L2 at the unit's share of its bandwidth, bank conflicts
-are those of the steps.
+(docs/cycle-model.md); waits are those that the text will have (`body_waits.py`), loads bring whole cache lines from L2
+at the unit's share of its bandwidth, bank conflicts are those of the steps.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from wavedsl.ir.schedule.body_waits import BARRIER, COMMIT, PRIORITY, QUEUES, Event, waits
 from wavedsl.ir.schedule.steps import BodySchedule, Key, Step
 from wavedsl.ir.target import Target
 
 TURN = 4
 """Clocks between two instructions of a wave."""
-WARM, TRIPS = 3, 3
-"""Trips that are played before the clock starts, and that are counted."""
-BARRIER, PRIORITY, COMMIT = -1, -2, -3
+WARM, TRIPS, AHEAD = 4, 4, 2
+"""Trips that are played before the clock starts, that are counted, and by which other waves may be ahead."""
 
 
 class _Wave:
-    __slots__ = ("arrivals", "at", "copied", "done", "groups", "number", "position", "priority", "returned", "trip")
+    __slots__ = (
+        "arrivals", "at", "came", "copied", "done", "groups", "number", "position", "priority", "returned", "trip",
+    )  # fmt: skip
 
     def __init__(self, number: int, arrivals: int):
         self.number = number
@@ -41,7 +43,9 @@ class _Wave:
         self.groups: list[int] = []
         """The same of each of its last groups of copies."""
         self.done: dict[tuple[Key, int], int] = {}
-        """When a value of an iteration is there."""
+        """When a value of an iteration is there that no access brings."""
+        self.came: dict[str, list[int]] = {"vm": [], "lds": []}
+        """When each of its accesses has returned, in order of issue."""
 
 
 class _Play:
@@ -52,17 +56,20 @@ class _Play:
         simds = target.simds
         rate = target.cache_rate
         bytes_of = [s.words * 4 * target.wave_size if s.kind == "gload" else self.copied(s, waves) for s in steps]
+        bytes_of = [s.moved or n for s, n in zip(steps, bytes_of)]
         self.transfer = [n / rate if rate else 0.0 for n in bytes_of]
         """Clocks of the link to L2 that a load takes."""
+        held = sum(bytes_of) * waves <= target.l1_bytes
+        self.again = [s.again if held else 1 for s in steps]
+        """Every how many iterations it takes them: whose lines L1 still holds from the ones before take none."""
         self.link = 0.0
         least = target.cost("load.shared", 4).latency
         self.latency = [max(s.latency, least) if s.kind == "swrite" else s.latency for s in steps]
         """A store to LDS has returned when a read would have."""
-        stored = [k for s in steps if s.kind == "swrite" for k in s.uses]
-        self.uses = [stored if s.kind == "swrite" else s.uses for s in steps]
-        """A wait for loads is merged with those that follow: the first store waits for what all of them store."""
-        self.events: list[tuple[int, int]] = []
-        """(step, 0), (BARRIER, groups of copies that may be in flight behind it), (PRIORITY, level), or (COMMIT, 0)."""
+        brought = {k for s in steps if s.kind in QUEUES for k in s.defs}
+        self.uses = [[k for k in s.uses if k not in brought] for s in steps]
+        """What no access brings: that is waited for."""
+        self.events: list[Event] = []
         for p in range(len(body.order) + 1):
             if p in body.barriers:
                 pending = body.barriers[p]
@@ -75,6 +82,12 @@ class _Play:
                 self.events.append((COMMIT, 0))
         share = {unit: waves if unit in self.shared else -(-waves // simds) for s in steps for unit, _ in s.resources}
         self.units = [[(u, c // share[u]) for u, c in s.resources if u != "issue"] for s in steps]
+        lds = target.cost("load.shared", 4).unit
+        for i, s in enumerate(steps):
+            if s.shared_clocks:
+                self.units[i] = [(u, s.shared_clocks if u == lds else c) for u, c in self.units[i]]
+        busy = [max((c for _, c in units), default=0) for units in self.units]
+        self.left = waits(self.events, steps, body.stages, busy, WARM + TRIPS + AHEAD, waves, simds)
         self.issue = [max([TURN, *(c // share[u] for u, c in s.resources if u == "issue")]) for s in steps]
         self.free: dict[tuple[str, int], int] = {}
         behind = waves // 2 if body.raised else waves
@@ -115,6 +128,9 @@ class _Play:
         iteration = w.trip - self.body.stages[step]
         for k in self.uses[step]:
             at = max(at, w.done.get((k, iteration), 0))
+        for came, left in zip(w.came.values(), self.left.get((w.trip, w.position), ())):
+            if 0 <= left < len(came):
+                at = max(at, came[-1 - left])
         for unit, _ in self.units[step]:
             if unit not in self.shared:
                 at = max(at, self.free.get((unit, w.number % self.simds), 0))
@@ -148,11 +164,16 @@ class _Play:
                 self.free[key] = begin + busy
                 start = max(start, begin)
             done = start + self.latency[step]
+            iteration = w.trip - self.body.stages[step]
             if self.transfer[step]:
-                self.link = max(self.link, start) + self.transfer[step]
+                taken = self.transfer[step] if iteration % self.again[step] == 0 else 0.0
+                self.link = max(self.link, start) + taken
                 done = int(self.link) + s.latency
             for k in s.defs:
-                w.done[k, w.trip - self.body.stages[step]] = done
+                w.done[k, iteration] = done
+            if s.kind in QUEUES:
+                came = w.came[QUEUES[s.kind]]
+                came.append(max([done, *came[-1:]]))
             if s.kind == "acopy":
                 w.copied = done
             elif s.buffer:

@@ -79,6 +79,12 @@ class Step:
     """Arrays that an effect writes; loops inside the body count with all that they write."""
     words: int = 0
     """32-bit registers that hold the step's results from its issue on."""
+    moved: int = 0
+    """Bytes of the cache lines that a load or copy to shared memory touches, on average of the waves; 0: not known."""
+    again: int = 1
+    """How many iterations in a row then touch the same lines."""
+    shared_clocks: int = 0
+    """Clocks per wave that it keeps shared memory busy, bank conflicts counted; 0: as `resources` say."""
     reads: tuple[str, ...] = ()
     """Shared buffers that a matrix instruction of the step reads itself."""
 

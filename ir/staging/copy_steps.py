@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, partial
+from math import ceil
 from typing import Any
 
 from wavedsl.ir.addresses.access import GlobalAccess, whole_buffer
@@ -102,6 +103,18 @@ class _TileCopy:
         """Made by the first step that emits, at its place."""
         return CopyLanes(self.b, self.s)
 
+    def in_lines(self, step: Step) -> Step:
+        """A load or copy of one vector per lane, with what it touches of cache lines: some lanes may have no vector,
+        and the tile's rows may not fill their lines."""
+        s, target = self.s, self.low.target
+        c = s.info.contiguous()
+        dim = s.info.names[c] if c is not None else ""
+        row = s.extents.get(dim, target.line_bytes) * self.elsize
+        lines = max(1.0, target.line_bytes / row)
+        step.moved = ceil(self.size * target.wave_size * lines * s.units / (s.count * s.threads))
+        step.again = int(lines) if dim and self.low.plans[dim].role == "loop" else 1
+        return step
+
     def slot(self, context: Context) -> Any:
         return self.low.slot_bytes(self.n, context)
 
@@ -142,7 +155,7 @@ class _TileCopy:
         resources, latency = low.memory_cost("copy.async", self.size)
         step = Step(f"copy {s.name}.{i}", "acopy", resources, latency, self.placed_by, (), copy, self.buffer, n.loc)
         step.sequence = "copies"
-        return step
+        return self.in_lines(step)
 
     def copy_vector(self, i: int) -> Step:
         """A copy that takes a vector wherever the thread says."""
@@ -163,7 +176,9 @@ class _TileCopy:
             self.ask_ahead(context, i)
 
         resources, latency = self.low.memory_cost("copy.async", self.size)
-        return Step(f"copy {s.name}.{i}", "acopy", resources, latency, self.uses(i), (), copy, self.buffer, self.n.loc)
+        return self.in_lines(
+            Step(f"copy {s.name}.{i}", "acopy", resources, latency, self.uses(i), (), copy, self.buffer, self.n.loc)
+        )
 
     def load(self, i: int) -> Step:
         """A vector from global memory to registers."""
@@ -185,7 +200,7 @@ class _TileCopy:
         resources, latency = self.low.memory_cost("load.global", self.size)
         step = Step(f"load {s.name}.{i}", "gload", resources, latency, self.uses(i), (key,), load, "", self.n.loc)
         step.words = words
-        return step
+        return self.in_lines(step)
 
     def store(self, i: int) -> Step:
         """A loaded vector to shared memory, piece by piece."""
@@ -202,7 +217,9 @@ class _TileCopy:
         if pieces > 1 and stored:  # narrow stores keep LDS busy for less than the turn that each takes to issue
             counted = stored // s.count * low.partition.waves
             resources = tuple((u, c if u == "issue" else counted) for u, c in resources)
-        return Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, self.buffer, self.n.loc)
+        step = Step(f"store {s.name}.{i}", "swrite", resources, latency, (key,), (), put, self.buffer, self.n.loc)
+        step.shared_clocks = s.shared_clocks("write", s.count)
+        return step
 
     def store_block(self, first: int) -> Step:
         """A block of loaded vectors to shared memory, transposed in registers."""
@@ -219,7 +236,9 @@ class _TileCopy:
         valu = low.target.cost("valu")
         clocks = low.issue_clocks() * transposing_clocks(low.target, self.elsize, s.vector * s.deep, s.vector, s.deep)
         moved = (*((u, c * stores) for u, c in resources), (valu.unit, clocks // low.target.clock_unit))
-        return Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put, self.buffer, self.n.loc)
+        step = Step(f"store {s.name}.{first}", "swrite", moved, latency, keys, (), put, self.buffer, self.n.loc)
+        step.shared_clocks = s.shared_clocks("write", s.count // s.deep)
+        return step
 
 
 class _RowsCopy(_TileCopy):

@@ -72,6 +72,7 @@ def fragment_steps(low: Lowering, n: Node) -> list[Step]:
 
         read = Step(f"read {s.name}.{g}", "sread", resources, latency, (), (("f", n.id, g),), fetch, buffer, n.loc)
         read.words = max(1, s.loads.bytes * together // 4)
+        read.shared_clocks = s.shared_clocks("read", len(s.groups) // together)
         steps.append(read)
     if low.joined(n):
         steps += join_steps(low, n, s)

@@ -9,6 +9,7 @@ import pytest
 from products import AMD, BF16, F16, TILE, K, M, N
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.ir.errors import CompileError, ConstraintError, EmulationError
+from wavedsl.ir.schedule.body_clock import clocks_per_trip
 from wavedsl.ir.schedule.ping_pong import KIND, check, plan
 from wavedsl.runtime.emulator import run
 from wavedsl.runtime.emulator.cycle_chips import CHIPS
@@ -16,6 +17,7 @@ from wavedsl.runtime.emulator.cycle_queue import Launch
 
 import wavedsl as wd
 from wavedsl.reports import schedule_text
+from wavedsl.targets import get_target
 
 LARGE = (256, 256, 64, 64, 128)
 SMALL = (64, 128, 64, 32, 32)
@@ -138,11 +140,6 @@ CHOICES = [
 ]  # fmt: skip
 
 
-ALLOWED = {((128, 128, 64, 32, 64), "gfx942"): 1.025}
-"""Waves in step were at 45184 clocks here, and are at 43762 since each load is waited for by itself; half a trip apart
-they are at 44636 as before."""
-
-
 @pytest.mark.parametrize(("tile", "target"), CHOICES)
 def test_the_choice_is_the_cycle_models(tile: tuple[int, ...], target: str) -> None:
     clocks: dict[bool | None, float] = {}
@@ -159,4 +156,32 @@ def test_the_choice_is_the_cycle_models(tile: tuple[int, ...], target: str) -> N
         resident = resident_groups(target, r.registers, r.shared_bytes, 512)
         timing = report.replay(Launch(2 * resident, resident, 0.06, CHIPS[target].units))
         clocks[asked] = timing.cycles / resident
-    assert clocks[chosen] <= ALLOWED.get((tile, target), 1.01) * clocks[not chosen], clocks
+    assert clocks[chosen] <= 1.01 * clocks[not chosen], clocks
+
+
+PLAYED = [
+    *(pytest.param(*getattr(x, "values", x), "NK", marks=getattr(x, "marks", ())) for x in CHOICES),
+    *(pytest.param(*x, marks=pytest.mark.slow) for x in (
+        # half of the waves have none of A to load; transposing reads are faster than the turns that they take to issue
+        ((64, 256, 64, 32, 64), "gfx942", "NK"), ((128, 256, 64, 32, 128), "gfx950", "KN"),
+        ((128, 128, 64, 64, 32), "gfx942", "KN"), ((64, 64, 32, 16, 32), "gfx942", "NK"),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tile", "target", "order"), PLAYED)
+def test_a_trip_takes_as_long_as_the_texts(tile: tuple[int, ...], target: str, order: str) -> None:
+    """The clocks by which the compiler chooses, beside those of the text's loop: what half as many trips more take."""
+    for apart in (False, True):
+        texts: list[tuple[int, int]] = []
+        for trips in (16, 24):
+            a, b, c = products.operands(F16, tile[0], tile[1], trips * tile[2], b_order=order)
+            kernel = products.gemm(F16, b_order=order, schedule=wd.Schedule(ping_pong=apart, split_k=1))
+            compiled = kernel.compile(a, b, c, target=target, subs=dict(zip(TILE, tile)))
+            low = compiled.kernel_ir.notes["lowering"]
+            (note,) = low.loops
+            timing = compiled.emulate(a, b, c, checks=False).replay(Launch(1, 1, 0.06, CHIPS[target].units))
+            texts.append((note.trips, timing.cycles))
+        (some, before), (more, behind) = texts
+        played = clocks_per_trip(note.body, note.steps, 8, get_target(target))
+        assert played == pytest.approx((behind - before) / (more - some), rel=0.13), (apart, texts)

@@ -284,10 +284,16 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, me
     busy = np.maximum(np.maximum(products, shared), moved / unit.loads)
     busy = busy + ALONE * np.minimum(products, shared) * (x.stages * resident == 1)
     ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1
-    load = pace.load + pace.far * np.minimum(1.0, rows / (groups / x.split * (x.rows + x.columns)))
+    far = np.minimum(1.0, rows / (groups / x.split * (x.rows + x.columns)))
     permuted = pace.permuted * x.columns * x.deep if not form.b_rows and size == 1 else 0.0
+    load = pace.load + pace.far * far
+    if form.b_rows:  # each is stored as it comes
+        load = np.where((x.stages > 1) & (products >= pace.hidden), pace.hidden + pace.missed * far, load)
     load = load + pace.mixed * busy + permuted
-    step = np.maximum(busy + permuted + pace.step / resident, load / (ahead * resident))
+    # While one wave turns, a SIMD's other one multiplies, but for one slot that all waves fill between two barriers.
+    beside = (waves * resident > unit.simds) & (x.stages * resident > 1)
+    busy = np.where(beside, np.maximum(busy, permuted), busy + permuted)
+    step = np.maximum(busy + pace.step / resident, load / (ahead * resident))
     step = step + turned / resident
     steps = _ceil(k / x.split / x.deep)
     workers, left = _dealt(x, groups, steps, unit)

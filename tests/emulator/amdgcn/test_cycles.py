@@ -15,6 +15,8 @@ from wavedsl.runtime.emulator.amdgcn.text import parse
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, varied
 from wavedsl.runtime.emulator.cycle_queue import Launch, Timing
 
+from wavedsl.targets import get_target
+
 MFMA = "v_mfma_f32_16x16x16_f16 v[{0}:{1}], v[200:201], v[202:203], v[{0}:{1}]"
 INDEPENDENT = "\n".join(MFMA.format(4 * i, 4 * i + 3) for i in range(16))
 CHAIN = "\n".join(MFMA.format(0, 3) for _ in range(16))
@@ -84,6 +86,12 @@ def test_vector_memory_latency_is_the_chips():
     body = "global_load_dword v0, v[2:3], off\ns_waitcnt vmcnt(0)\n"
     assert trip(body, hit_latency=300) == pytest.approx(300 + 8, abs=8)
     assert trip(body, hit_latency=900) - trip(body, hit_latency=300) == pytest.approx(600, abs=4)
+
+
+@pytest.mark.parametrize("target", sorted(CHIPS))
+def test_the_compiler_has_the_same_cache(target):
+    chip, compilers = CHIPS[target], get_target(target)
+    assert (compilers.line_bytes, compilers.l1_bytes) == (chip.line, chip.line * chip.l1_lines)
 
 
 def test_taken_branches_and_loops():
