@@ -52,12 +52,12 @@ from wavedsl.ir.layouts.convert import plan_convert
 from wavedsl.ir.layouts.layout import Layout, make_layout, moving_lanes
 from wavedsl.ir.layouts.value_classes import (
     Classes,
+    follows,
     is_packed_read,
     join_region,
     join_sums,
     led,
     reduction,
-    waits_for_other,
     written_along,
 )
 from wavedsl.ir.quick_dataclass import dataclass
@@ -173,7 +173,8 @@ def _infer(
 
     order = list(nodes.values())
     values = [n for n in order if isinstance(n.type, ValueType) and n.op not in (*REGIONS, "carry")]
-    uses = Uses(graph)
+    uses, before = Uses(graph), follows(members, classes)
+    ranks = {c: len(n.dims) for c, n in widest.items() if n.dims}
     sweeps = Sweeps(values, lambda n: _looks_at(n, classes), chosen)
     for _ in range(len(order)):
         changed = sweeps.sweep(lambda n: _hand_on(n, chosen, classes, partition, scanned))
@@ -184,12 +185,12 @@ def _infer(
                 chosen[c] = project_to(chosen[leader], map(dim_name, widest[c].dims))
                 changed = True
         if not changed:
-            free = [c for c in members if c not in chosen and widest[c].dims]
-            pending = [c for c in free if not waits_for_other(c, members, classes, chosen)]
+            free = [c for c in ranks if c not in chosen]
+            pending = [c for c in free if all(x in chosen for x in before[c])]
             pending = [c for c in pending if leaders.get(c, c) == c or leaders[c] not in free] or pending or free
             if not pending:
                 break
-            c = max(pending, key=lambda c: (len(widest[c].dims), -c))
+            c = max(pending, key=lambda c: (ranks[c], -c))
             found = _as_parts_were_stored(members[c], widest[c], chosen, classes, graph, target)
             if found is None and any(n.op == "join_parts" for n in members[c]):
                 found = _fewest_elements(members[c], widest[c], graph, partition, target, uses)

@@ -6,7 +6,7 @@ narrower than 32 bits are packed, lowest element in the lowest bits; predicates 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from heapq import heappop, heappush
 from itertools import count
@@ -149,7 +149,7 @@ class Lazy(OnDemand):
         if self.depth * len(elements) < LONG_SUMS:
             return False
         wanted = self._needed(elements)
-        if _most_held([x for x, _ in wanted], wanted) >= _most_held(self._asked(), wanted):
+        if _most_held([x for x, _ in wanted], wanted) >= _most_held(self._asked({x.serial for x, _ in wanted}), wanted):
             return False
         for x, todo in wanted:
             for i in todo:
@@ -176,8 +176,8 @@ class Lazy(OnDemand):
                     todo[source.serial].update(dict.fromkeys(more))
         return found[::-1]
 
-    def _asked(self) -> list[Lazy]:
-        """What this is computed of, in the order in which it is asked for."""
+    def _asked(self, wanted: Collection[int]) -> list[Lazy]:
+        """What this is computed of and still wants elements computed, in the order in which it is asked for."""
         out: list[Lazy] = []
         seen: set[int] = set()
         work: list[tuple[Lazy, bool]] = [(self, False)]
@@ -188,7 +188,8 @@ class Lazy(OnDemand):
             elif x.serial not in seen:
                 seen.add(x.serial)
                 work.append((x, True))
-                work += [(source, False) for source, _ in reversed(x.sources) if isinstance(source, Lazy)]
+                sources = (source for source, _ in reversed(x.sources) if isinstance(source, Lazy))
+                work += [(source, False) for source in sources if source.serial in wanted]
         return out
 
     def _computed(self, index: int) -> Value:
@@ -256,7 +257,6 @@ class Lazy(OnDemand):
 def _most_held(order: Sequence[Lazy], wanted: Sequence[tuple[Lazy, list[int]]]) -> int:
     """Elements of those wanted that are held at a time, at most, where they are computed in an order."""
     sizes = {x.serial: len(todo) for x, todo in wanted}
-    order = [x for x in order if x.serial in sizes]
     last: dict[int, int] = {}
     for p, x in enumerate(order):
         last[x.serial] = p

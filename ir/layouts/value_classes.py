@@ -18,7 +18,6 @@ from wavedsl.ir.dataflow.graph import (
 )
 from wavedsl.ir.dataflow.ops import ATOMIC_VALUES, ROWS
 from wavedsl.ir.dataflow.views import index_positions, is_tile
-from wavedsl.ir.layouts.layout import Layout
 
 
 class Classes:
@@ -123,10 +122,13 @@ def written_along(graph: Graph, classes: Classes) -> dict[int, tuple[str, int]]:
     return found
 
 
-def waits_for_other(c: int, members: dict[int, list[Node]], classes: Classes, chosen: dict[int, Layout]) -> bool:
-    """Whether a class will follow from another undecided one: it is a reduction's result, or meets something larger."""
-    found = [r for n in members[c] if (r := reduction(n)) is not None]
-    return any(classes.find(r.inputs[0].id) not in chosen for r in found)
+def follows(members: dict[int, list[Node]], classes: Classes) -> dict[int, list[int]]:
+    """The classes from which each one will follow, while they are undecided: what the reductions that give one of its
+    values reduce."""
+    return {
+        c: [classes.find(r.inputs[0].id) for n in nodes if (r := reduction(n)) is not None]
+        for c, nodes in members.items()
+    }
 
 
 def led(graph: Graph, classes: Classes) -> dict[int, int]:

@@ -136,6 +136,7 @@ class Lowering:
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None
         self._effects: dict[int, list[Node]] = {}
+        self._written: dict[int, set[str]] = {}
 
     def extent(self, dim: str) -> Any:
         """The extent of a dimension: an int, or the hidden parameter that holds it."""
@@ -383,6 +384,14 @@ class Lowering:
         got = self._effects.get(id(region))
         if got is None:
             got = self._effects[id(region)] = [x for x in region_nodes(region) if ROWS[x.op].effect]
+        return got
+
+    def written(self, region: Region) -> set[str]:
+        """The arrays that a region, and those inside it, write to."""
+        got = self._written.get(id(region))
+        if got is None:
+            got = {x.attrs["memory"] for x in self.effects(region) if x.op == "write"}
+            self._written[id(region)] = got
         return got
 
     def joined(self, n: Node) -> bool:

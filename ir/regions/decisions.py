@@ -192,7 +192,7 @@ def _when(low: Lowering, n: Node) -> str:
     region = low.region_of(n)
     if not low.computes_late(region):
         return ""
-    if not any(x.op == "write" and x.attrs["memory"] == n.attrs["memory"] for x in low.effects(region)):
+    if n.attrs["memory"] not in low.written(region):
         return ""
     if is_late(low, n):
         return ", as results are stored in their place"

@@ -333,7 +333,7 @@ def test_waves_of_a_matrix_vector_product_have_columns_of_their_own(chip, rows):
         pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.7, marks=pytest.mark.slow),
         pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.65, marks=pytest.mark.slow),
         pytest.param("MI300X", (3, 14336, 4096), wd.f32, 0.75, marks=pytest.mark.slow),
-        pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.8, marks=pytest.mark.slow),
+        pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.82, marks=pytest.mark.slow),  # 24808 clocks, now 23736
     ],
     ids=str,
 )
