@@ -271,11 +271,10 @@ def test_few_columns_of_b_across_are_no_whole_lines(size):
 
 def test_whole_lines_of_b_across_take_as_long_as_their_bytes():
     """Where K is cut in parts the narrow tiles came nearer when their loads began to start early, from 19.0 us to 16.6
-    for 10.8: the choice is held to what it took then. (Loads that move together take 1.3 % of it, and 16 % off
-    16 x 14336 x 4096.)"""
+    for 10.8: the choice is held to what it took before."""
     chip, given = CHIPS["MI355X"], arrays((16, 8192, 8192), wd.f8e4m3, False)
     assert plan_gemm(*given, product=chip).tiles.tile_n >= 128
-    assert predicted(chip, given, b_rows=False) < 11.05e-6
+    assert predicted(chip, given, b_rows=False) < 10.9e-6
 
 
 def test_units_have_as_many_workgroups_as_each_other():
