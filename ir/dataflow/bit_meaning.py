@@ -57,7 +57,8 @@ def _exactly(f: Callable[..., Any]) -> Callable[..., Array]:
     def meaning(*operands: Array) -> Array:
         dtype = np.result_type(*operands)
         exact = f(*(np.asarray(x).astype(object) for x in operands), dtype)
-        wrapped = np.asarray(exact, object) & ((1 << 8 * dtype.itemsize) - 1)
+        # Of a number without dimensions NumPy makes Python's own.
+        wrapped = np.asarray(np.asarray(exact, object) & ((1 << 8 * dtype.itemsize) - 1), object)
         return wrapped.astype(f"u{dtype.itemsize}").view(dtype)
 
     return meaning

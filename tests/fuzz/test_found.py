@@ -641,6 +641,18 @@ def test_bits_of_a_single_number(target: str) -> None:
     agree(kernel, [whole((5,), wd.u16), whole((5,), wd.u16, 1), np.uint16(12)], target)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_exact_functions_of_a_single_number(target: str) -> None:
+    """Seed 527124: Python's integer of a number without dimensions has no type that the evaluator could ask for."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0)])
+    def kernel(y: wd.Memory[M, wd.i32], by: wd.Scalar[wd.i32], other: wd.Scalar[wd.i32]):
+        found = wd.permute_bytes(by * 317938327, other, 0x4567) ^ wd.mulhi(by * 77777777, other)
+        wd.write(wd.broadcast(found + wd.saturating_add(by, other), M), y)
+
+    agree(kernel, [whole((5,), wd.i32), np.int32(12), np.int32(-7)], target)
+
+
 @pytest.mark.parametrize("m", [205, 17])
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx950"])
 def test_sums_from_nothing_behind_trips_that_may_be_none(m: int, target: str) -> None:
