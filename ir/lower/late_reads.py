@@ -190,7 +190,6 @@ class LateRead(OnDemand):
                 self.loads[g].emit(self.context)
             found = self.loaded[g] = env[key]
             env[key] = self
-            self.low.writes.late_words += found.type.words
         return found
 
 
@@ -259,7 +258,6 @@ class Ahead:
             self.words.append(loaded)
             if len(self.words) > self.at:
                 self.flying += loaded
-
 
     def _wishes(self, value: Fragment, elements: Sequence[int]) -> list[tuple[LateRead, int]]:
         """The loads that elements wait for and that are not started, in the order in which they will be used."""

@@ -89,8 +89,6 @@ class WritePlans:
     """Per region, by `id`, the writes that leave together: node id → group (`late_stores`)."""
     only_stored: dict[int, bool] = field(default_factory=dict)
     """Node id → whether only elementwise steps and stores use its value (`late_reads`), of those asked about."""
-    late_words: int = 0
-    """Registers of reads that were loaded as results are stored (`late_reads`)."""
     wished: list[Any] | None = None
     """(late read, group) that somebody will ask for, while these are only noted (`late_reads.Ahead`)."""
     turns: Any = None
