@@ -32,6 +32,7 @@ from wavedsl.codegen.amdgcn.scalar_loads import scalar_loads
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value
 from wavedsl.ir.loc import Loc
+from wavedsl.ir.quick_dataclass import dataclass
 
 MAX_POOL = 32
 """Constants that may occupy scalar registers for the whole kernel."""
@@ -51,6 +52,17 @@ def lower(*names: str) -> Callable[[Callable[[Selector, Op], None]], Callable[[S
         return function
 
     return register
+
+
+@dataclass(eq=False)
+class Guarded:
+    """A descriptor that is used under guards: its size word is `records` or 0. It exists in the scope `home`; `state`
+    is the guard that it is set for, and where."""
+
+    ref: Ref
+    records: Operand
+    home: dict[Any, Any]
+    state: tuple[int, int, int] | None = None
 
 
 class Compare:
@@ -129,11 +141,10 @@ class Selector:
         self.thread: Ref | None = None
         self.workgroup: dict[int, Ref] = {}
         self.params: dict[int, list[Ref]] = {}
-        self.guarded_buffers: set[int] = set()
-        self.shadows: dict[int, Ref] = {}
-        self.shadow_homes: dict[int, dict[Any, Any]] = {}
-        """The scope that a guarded descriptor was made in: outside of it there is none."""
-        self.shadow_state: dict[int, tuple[int, int, int]] = {}
+        self.guarded: dict[int, int] = {}
+        """Accesses under a guard, by the buffer's id."""
+        self.shadows: dict[int, Guarded] = {}
+        """What those accesses use, by the buffer's id."""
         self.scalar_loads: frozenset[int] = frozenset()
         """Loads of global memory that the scalar unit makes, by their results' ids."""
         self.guards: dict[int, list[int]] = {}
@@ -553,7 +564,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     s.uses = count_uses(kernel)
     for op in kernel.body.walk():
         if op.name in ("load.global", "store.global", "copy.async", "atomic.global") and op.args[4].const is None:
-            s.guarded_buffers.add(op.args[0].id)
+            s.guarded[op.args[0].id] = s.guarded.get(op.args[0].id, 0) + 1
             users = s.guards.setdefault(op.args[4].id, [])
             if op.args[0].id not in users:
                 users.append(op.args[0].id)

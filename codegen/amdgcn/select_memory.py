@@ -7,9 +7,9 @@ what lies at or past the size, which also realises masks: a lane that is masked 
 of every buffer. Where a buffer is known to be smaller than 3.19 GB that offset is the inline constant -0.5
 (0xbf000000), elsewhere 0xffffe000, and sizes are capped there. Immediates stay small enough not to wrap around.
 
-(GUARD) A uniform guard makes the size 0 in a second descriptor, whose other words are copied once, where the buffer is
-made. Its size word is set again whenever another guard, or another region, was there in between; one comparison sets
-those of all buffers that the guard is for.
+(GUARD) A uniform guard makes the size 0 in the descriptor; where the buffer is used without a guard too, in a second
+one, whose other words are copied once, where the buffer is made. Its size word is set again whenever another guard, or
+another region, was there in between; one comparison sets those of all buffers that the guard is for.
 
 The scalar offset of an access takes part in the bounds check only on paper (the two published descriptions differ),
 so it is used as such only where the whole access is provably inside; elsewhere it is added to the vector offset.
@@ -17,6 +17,7 @@ so it is used as such only where the whole access is provably inside; elsewhere 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
@@ -24,7 +25,7 @@ from wavedsl.codegen.amdgcn.isa import OFFSETS
 from wavedsl.codegen.amdgcn.isa_memory import LDS_SUFFIX
 from wavedsl.codegen.amdgcn.machine import COPY, Inst, Operand, Ref
 from wavedsl.codegen.amdgcn.rows import EXEC_REF, M0_REF, SCC_REF
-from wavedsl.codegen.amdgcn.select import Selector, is_inline, lower, signed
+from wavedsl.codegen.amdgcn.select import Guarded, Selector, is_inline, lower, signed
 from wavedsl.codegen.amdgcn.waits import COPY_COMMIT, COPY_WAIT, WAVE_BARRIER
 from wavedsl.ir import trail
 from wavedsl.ir.kernel.kernel_ir import Op, Value
@@ -56,24 +57,26 @@ def _size_limit(buffer: Value) -> int:
     return 1 << 63
 
 
+def _records(s: Selector, size: Value, limit: int) -> Operand:
+    """The size word for so many bytes, of which there are at most `limit`."""
+    r = s.rows
+    if size.const is not None:
+        return min(int(size.const), FARTHEST)
+    low, high = s.scalar_words(size)
+    records: Operand = low
+    if limit >= 1 << 32:
+        s.emit(r.s_cmp_eq_u32, high, 0)
+        records = s.new("s")
+        s.emit(r.s_cselect_b32, records, low, s.pooled(FARTHEST))
+    return s.stemp(r.s_min_u32, records, s.pooled(FARTHEST)) if limit > FARTHEST else records
+
+
 @lower("buffer")
 def buffer(s: Selector, op: Op) -> None:
     r = s.rows
     base, size = op.args
     low, high = s.scalar_words(base)
-    limit = _size_limit(op.results[0])
-    if size.const is not None:
-        records: Operand = min(int(size.const), FARTHEST)
-    else:
-        size_low, size_high = s.scalar_words(size)
-        if limit < 1 << 32:
-            records = size_low
-        else:
-            s.emit(r.s_cmp_eq_u32, size_high, 0)
-            records = s.new("s")
-            s.emit(r.s_cselect_b32, records, size_low, s.pooled(FARTHEST))
-        if limit > FARTHEST:
-            records = s.stemp(r.s_min_u32, records, s.pooled(FARTHEST))
+    records = s.remember(("records", size.id), lambda: _records(s, size, _size_limit(op.results[0])))
     ref = s.result(op, "s")
     s.copy(ref.part(0), low)
     swizzle = op.attrs.get("cache_stride", 0)
@@ -81,40 +84,63 @@ def buffer(s: Selector, op: Op) -> None:
         s.emit(r.s_or_b32, ref.part(1), high, CACHE_SWIZZLE | swizzle << STRIDE_BIT)
     else:
         s.copy(ref.part(1), high)
+    number = op.results[0].id
+    if s.guarded.get(number, 0) == s.uses.get(number, 0):
+        s.copy(ref.part(3), WORD3)
+        s.shadows[number] = Guarded(ref, records, s.scopes[-1])
+        return
     same = s.remember(("descriptor", _key(records)), lambda: ref)
     if same is not ref:
         s.copy(ref.part(2, 2), same.part(2, 2))
     else:
         s.copy(ref.part(2), records)
         s.copy(ref.part(3), WORD3)
-    if op.results[0].id in s.guarded_buffers:
-        shadow = s.shadows[op.results[0].id] = s.new("s", 4, "guarded buffer")
-        s.shadow_homes[op.results[0].id] = s.scopes[-1]
+    if number in s.guarded:
+        shadow = s.new("s", 4, "guarded buffer")
         for k in (0, 1, 3):
             s.copy(shadow.part(k), ref.part(k))
+        s.shadows[number] = Guarded(shadow, records, s.scopes[-1])
 
 
 def guarded_descriptor(s: Selector, buffer: Value, guard: Value) -> Ref | None:
     """The descriptor to use under a uniform guard; None where the guard is constantly false.
 
-    Every guarded buffer has one second descriptor; its size word is set for the guard at hand (GUARD).
+    Its size word is set for the guard at hand (GUARD): one comparison serves all buffers that are used under it, one
+    selection those of the same size.
     """
     ref: Ref = s.operand(buffer)
     held = s.operand(guard)
-    if held is True:
-        return ref
     if held is False:
         return None
-    shadow: Ref = s.shadows[buffer.id]
+    mine = s.shadows.get(buffer.id)
+    if mine is None or (held is True and mine.ref is not ref):
+        return ref
     state = (guard.id, len(s.scopes), s.scope_serial)
-    if s.shadow_state.get(buffer.id) != state:
-        s.scc(guard)
-        for id in s.guards[guard.id]:
-            # A loop that has ended took its descriptors along.
-            if id in s.shadows and any(scope is s.shadow_homes[id] for scope in s.scopes):
-                s.shadow_state[id] = state
-                s.emit(s.rows.s_cselect_b32, s.shadows[id].part(2), s.values[id].part(2), 0)
-    return shadow
+    if mine.state == state:
+        return mine.ref
+    if held is True:
+        mine.state = state
+        s.copy(mine.ref.part(2), mine.records)
+        return mine.ref
+    compared = False
+
+    def records_of(other: Guarded) -> Operand:
+        nonlocal compared
+        if not compared:
+            s.scc(guard)
+            compared = True
+        chosen = s.new("s")
+        s.emit(s.rows.s_cselect_b32, chosen, other.records, 0)
+        return chosen
+
+    for id in s.guards[guard.id]:
+        other = s.shadows.get(id)
+        # A loop that has ended took its descriptors along.
+        if other is not None and other.state != state and any(scope is other.home for scope in s.scopes):
+            other.state = state
+            same = ("guarded", guard.id, _key(other.records))
+            s.copy(other.ref.part(2), s.remember(same, partial(records_of, other)))
+    return mine.ref
 
 
 def global_address(

@@ -412,8 +412,11 @@ def test_many_sums_with_run_time_extents(target: str, count: int, oracle: Callab
 def test_places_of_descriptors_are_made_not_room(target: str) -> None:
     """24 descriptors of which one register is live in front of the others leave no place for another, though registers
     are enough: who left were scalars of any width, 319 words, and the parts were added in 599 instructions (gfx90a
-    533)."""
+    533). Now each descriptor is made where it is used, and what one guard makes of one size once for all of them: it
+    had been made of all arrays so far for each (184 selections, 472 instructions, 228 words)."""
     a, outs = np.zeros((40, 301), np.float32), [np.zeros(40, np.float32) for _ in range(24)]
-    r = _many_sums(24).compile(a, *outs, target=target, dynamic=(M, K)).resources
-    assert r.spilled.scalars <= 240 and not r.spilled.scratch
-    assert sum(r.loops[-1].instructions.values()) <= 480 and r.instructions["nop"] <= 40
+    compiled = _many_sums(24).compile(a, *outs, target=target, dynamic=(M, K))
+    r = compiled.resources
+    assert r.spilled.scalars <= 100 and not r.spilled.scratch
+    assert sum(r.loops[-1].instructions.values()) <= 240 and r.instructions["nop"] <= 40
+    assert compiled.asm.count("s_cselect_b32") <= 24

@@ -84,15 +84,15 @@ gemm:
 	ds_write_b128           v32, v[4:7] offset:4096
 	s_waitcnt               lgkmcnt(0)
 	s_barrier
-	s_lshl_b32              s7, s5, 1
-	s_add_u32               s8, s2, s7
+	s_lshl_b32              s6, s5, 1
+	s_add_u32               s7, s2, s6
 	s_cmp_lt_i32            s5, 0xe0
-	s_cselect_b32           s18, s6, 0
-	s_cselect_b32           s22, s10, 0
-	v_add_u32_e32           v4, s8, v35
+	s_cselect_b32           s18, 0x20000, 0
+	s_mov_b32               s22, s18
+	v_add_u32_e32           v4, s7, v35
 	buffer_load_dwordx4     v[0:3], v4, s[16:19], 0 offen offset:64
-	s_add_u32               s7, s3, s7
-	v_add_u32_e32           v24, s7, v35
+	s_add_u32               s6, s3, s6
+	v_add_u32_e32           v24, s6, v35
 	buffer_load_dwordx4     v[4:7], v24, s[20:23], 0 offen offset:64
 	ds_read2_b64            v[24:27], v36 offset1:128
 	ds_read_b64             v[28:29], v37 offset:4096
