@@ -39,6 +39,7 @@
     order     where registers lack, values are computed as they are asked for, some again
                                                                    kernel/element_order.py, kernel/read_again.py
     sink      conditions move down to their readers                                                     kernel/sink.py
+    sink      so do descriptors, where they are many                                        kernel/late_descriptors.py
     barriers  without those that no two accesses to shared memory need, and waits for no copy
                                                           kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
@@ -92,6 +93,7 @@ from wavedsl.ir.kernel.passes import (
     ORDER_ELEMENTS,
     PAIR_FLOATS,
     SINK_CONDITIONS,
+    SINK_DESCRIPTORS,
     SPLIT_LOOPS,
     STRENGTH_REDUCE,
     run_passes,
@@ -134,7 +136,8 @@ def build_kernel(
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
         DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, DEAD_STORES, CHOOSE_HALVES,
-        PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, NEEDLESS_BARRIERS, NARROW_FENCES,
+        PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, SINK_DESCRIPTORS,
+        NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

@@ -24,6 +24,7 @@ from wavedsl.ir.kernel.into_branches import sink_into_branches
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel.kernel_verify import check
+from wavedsl.ir.kernel.late_descriptors import sink_descriptors
 from wavedsl.ir.kernel.merge_carried import merge_carried
 from wavedsl.ir.kernel.merge_loads import merge_loads
 from wavedsl.ir.kernel.narrow_fences import narrow_fences, wide
@@ -245,6 +246,9 @@ INTO_BRANCHES = Pass(
 ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SINK_CONDITIONS = Pass(
     "sink_conditions", _moving(sink_conditions), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
+)
+SINK_DESCRIPTORS = Pass(
+    "sink_descriptors", _moving(sink_descriptors), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
 NARROW_FENCES = Pass("narrow_fences", _narrow_fences, gives=frozenset({"no-wide-fences"}))
 NEEDLESS_BARRIERS = Pass(
