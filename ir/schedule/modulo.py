@@ -463,27 +463,51 @@ def hoist(
     wanted: Mapping[int, int],
 ) -> ModuloSchedule:
     """Starts the nodes of `wanted` earlier: at the time it gives, or as soon after it as their predecessors and the
-    units allow. II stays; a node only moves earlier, the earliest first."""
-    ii = schedule.ii
-    times = list(schedule.times)
-    table = _filled(schedule, nodes, capacity)
-    if table is None:
-        return schedule
+    units allow. II stays; a node only moves earlier, the earliest first. All leave their places before the first has a
+    new one, since those that keep a unit busy for most of a trip can only move together; where one then finds no place,
+    each moves by itself."""
     incoming: list[list[tuple[int, int, int]]] = [[] for _ in nodes]
     for s, d, latency, distance in edges:
         if s != d:
             incoming[d].append((s, latency, distance))
+    for together in (True, False):
+        times = _moved(schedule, nodes, incoming, capacity, wanted, together)
+        if times is not None:
+            mii, least = schedule.mii, (schedule.res_mii, schedule.rec_mii)
+            return _finished(times, schedule.ii, mii, *least, schedule.tries, schedule.kind)
+    return schedule
+
+
+def _moved(
+    schedule: ModuloSchedule,
+    nodes: Sequence[SchedNode],
+    incoming: Sequence[Sequence[tuple[int, int, int]]],
+    capacity: Mapping[str, int],
+    wanted: Mapping[int, int],
+    together: bool,
+) -> list[int] | None:
+    """Times with `wanted` moved, all of them out of the table at once (`together`) or one by one; None where a node has
+    no place."""
+    ii, times = schedule.ii, list(schedule.times)
+    table = _filled(schedule, nodes, capacity)
+    if table is None:
+        return None
+    for v in wanted if together else ():
+        table.take(v, nodes[v].resources, times[v])
     for v in sorted(wanted, key=lambda v: (times[v], v)):
         earliest = max((times[s] + latency - distance * ii for s, latency, distance in incoming[v]), default=wanted[v])
-        earliest = max(earliest, wanted[v], times[v] - ii + 1)
-        if earliest >= times[v]:
+        earliest = min(max(earliest, wanted[v], times[v] - ii + 1), times[v])
+        if earliest == times[v] and not together:
             continue
         resources = nodes[v].resources
-        table.take(v, resources, times[v])
+        if not together:
+            table.take(v, resources, times[v])
         window = table.rotate(table.free(resources), earliest % ii) & ((1 << times[v] - earliest + 1) - 1)
-        times[v] = earliest + (window & -window).bit_length() - 1  # its own start is the last of the window
+        if not window:  # by itself a node's own start is the last of the window
+            return None
+        times[v] = earliest + (window & -window).bit_length() - 1
         table.put(v, resources, times[v])
-    return _finished(times, ii, schedule.mii, schedule.res_mii, schedule.rec_mii, schedule.tries, schedule.kind)
+    return times
 
 
 def _filled(schedule: ModuloSchedule, nodes: Sequence[SchedNode], capacity: Mapping[str, int]) -> _Table | None:

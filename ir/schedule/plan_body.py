@@ -221,7 +221,7 @@ def _modulo(work: _Work, ahead: int, batch: int, room: int, longest: int) -> _Ch
         # A large body that no schedule is found for without the wishes will not have one with them.
         edges = attempts[-1][0]
         least = pinned_span(steps, nodes, edges) + 1
-        found = modulo_schedule(nodes, edges, capacity, max_tries=1, max_ii=longest, min_ii=least)
+        found = modulo_schedule(nodes, edges, capacity, max_tries=4, max_ii=longest, min_ii=least)
         known.append((edges, found))
         if found is None:
             return None

@@ -100,6 +100,16 @@ def test_hoisting_starts_a_load_when_its_register_is_free() -> None:
     assert some.times == (2, 8)
 
 
+def test_hoisting_moves_loads_together_that_fill_memory() -> None:
+    """Two loads of 5 ticks in a trip of 10: neither has a place but its own until the other has left."""
+    nodes = [SchedNode(i, (("memory", 5),), "load") for i in range(2)]
+    nodes += [SchedNode(i, (("lds", 1),), "store") for i in (2, 3)]
+    edges = [SchedEdge(i, i + 2, 4, 0) for i in range(2)] + [SchedEdge(i + 2, i, 1, 1) for i in range(2)]
+    late = made(10, 4, 9, 8, 13)
+    early = hoist(late, nodes, edges, {"memory": 1, "lds": 1}, {0: -50, 1: -50})
+    assert [early.times[i + 2] - early.times[i] for i in range(2)] == [9, 9]
+
+
 @settings(max_examples=150)
 @given(graphs.loop_bodies())
 def test_recurrence_bound_is_the_smallest_ii_without_a_positive_cycle(loop) -> None:  # type: ignore[no-untyped-def]
