@@ -41,7 +41,8 @@ class Pace(NamedTuple):
     an exchange of parts of K, and of each further one of a unit; of an element of B as [K, N] that is turned by itself,
     of 16 bits and of 8; of an 8-bit element of such a B, whose rows are turned by fours in registers; of a load that
     L2 serves where two slots hold rows along K and a step multiplies for as long, and what it takes longer from
-    memory."""
+    memory; and the share of the shorter of products and accesses to shared memory that the longer one does not hide
+    where a unit has several workgroups of one slot each."""
 
     load: float
     far: float
@@ -55,6 +56,7 @@ class Pace(NamedTuple):
     permuted: float = 0.0
     hidden: float = inf
     missed: float = 0.0
+    single: float = 0.0
 
 
 @dataclass(frozen=True)

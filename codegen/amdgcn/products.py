@@ -23,7 +23,7 @@ _CDNA3 = Pace(
 _PACES = {
     "gfx90a": _CDNA3,
     "gfx942": _CDNA3._replace(hidden=_HIT, missed=_MISS - _HIT),
-    "gfx950": Pace(load=750, far=250, mixed=0.05, step=130, ends=2400, exchange=2700, turned_bytes=0.08),
+    "gfx950": Pace(load=750, far=250, mixed=0.05, step=130, ends=2400, exchange=2700, turned_bytes=0.08, single=0.3),
 }
 """Fitted to what the cycle model says of products on MI300X and MI355X (`strategies/matrix_cuts.py`)."""
 

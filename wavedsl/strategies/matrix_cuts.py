@@ -282,7 +282,8 @@ def _launch(form: Form, x: _Cuts, unit: Unit, groups: Any, rows: int, k: int, me
         narrow = x.columns / x.waves_n < TURNED_COLUMNS
         turned = x.columns * x.deep * narrow * {8: pace.turned_bytes, 16: pace.turned}.get(form.dtype.bits, 0.0)
     busy = np.maximum(np.maximum(products, shared), moved / unit.loads)
-    busy = busy + ALONE * np.minimum(products, shared) * (x.stages * resident == 1)
+    bare = np.where(resident == 1, ALONE, pace.single) * (x.stages == 1)
+    busy = busy + bare * np.minimum(products, shared)
     ahead = np.maximum(1, x.stages - 1) if unit.ahead else 1
     far = np.minimum(1.0, rows / (groups / x.split * (x.rows + x.columns)))
     permuted = pace.permuted * x.columns * x.deep if not form.b_rows and size == 1 else 0.0
