@@ -38,6 +38,31 @@ def test_the_workgroups_own_part(dynamic: tuple[Any, ...], target: str) -> None:
         np.testing.assert_array_equal(mine[i], want[i])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_an_array_as_long_as_all_of_them(target: str) -> None:
+    """Of an array annotated `H * N` they were read from behind its end, without a word: zeros."""
+
+    @wd.wave([wd.WorkgroupConstraint(P, 1, 1), wd.WorkgroupConstraint(H, 1, 0)], subs={N: 40})
+    def kernel(
+        a: wd.Memory[P, H * N, wd.f16], b: wd.Memory[P, H, N, wd.f16], c: wd.Memory[P, H * N, wd.f16],
+        d: wd.Memory[H * N, wd.f16],
+    ):  # fmt: skip
+        own = wd.read(a[P, H * N : H * N + N])
+        wd.write(own + wd.read(d[H * N : (H + 1) * N]), b)
+        wd.write(own, c[:, H * N : (H + 1) * N])
+
+    a, d = (np.arange(n, dtype=np.float16) for n in (240, 120))
+    a = a.reshape(2, 120)
+    want = [(a + d).reshape(2, 3, 40), a]
+    given = [a, np.zeros_like(want[0]), np.zeros_like(a), d]
+    mine = [x.copy() for x in given]
+    kernel.evaluate(*given)
+    kernel.compile(*mine, target=target).emulate(*mine)
+    for i, w in zip((1, 2), want):
+        np.testing.assert_array_equal(given[i], w)
+        np.testing.assert_array_equal(mine[i], w)
+
+
 @pytest.mark.parametrize(
     ("part", "words"),
     [
@@ -57,6 +82,20 @@ def kernel(a: wd.Memory[P, wd.f16], b: wd.Memory[H, N, wd.f16]):
     with pytest.raises(wd.TraceError) as caught:
         run("N, P, H = wd.symbols('N P H')\n" + source)["kernel"].trace()
     assert words in str(caught.value.hint)
+
+
+def test_what_is_behind_all_parts_is_nobodys() -> None:
+    source = """
+N, H = wd.symbols("N H")
+
+
+@wd.wave([wd.WorkgroupConstraint(H, 1, 0)], subs={N: 40})
+def kernel(a: wd.Memory[H * N, wd.f16], b: wd.Memory[H, N, wd.f16]):
+    wd.write(wd.read(a[H * N + wd.index(N)]), b)
+"""
+    with pytest.raises(wd.TraceError, match="the same for all of H") as caught:
+        run(source)["kernel"].trace()
+    assert "wd.index(H) is the workgroup's own index" in str(caught.value.hint)
 
 
 def test_extents_that_are_meant() -> None:
