@@ -46,8 +46,8 @@ spilled 2516."""
 
 FILLED = 2
 """Waves for each SIMD that a grid of few workgroups gets by more waves to a row. By gfx942's model 256 rows of 131072
-logits take 401 us in 2 waves, one to every second SIMD, when one of each is drawn (4: 224, 8: 216, 16: 234), and 67 us
-(51, 41, 68) when the largest is found."""
+logits take 401 us in 2 waves, one to every second SIMD, when one of each is drawn (4: 224, 8: 216, 16: 234), and 96 us
+(69, 52, 70) for a policy's loss and gradient."""
 LONG_LOOP = 4
 """Trips of a loop from which on it matters how many waves share one."""
 
@@ -181,9 +181,9 @@ class Attempts:
 
     def _filled(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """The plan and its kernel, or those in which more waves share the rows of a loop, up to `FILLED` for each SIMD,
-        where that is done earlier than this one: each waits for what it loads and for what it computes with."""
+        where that is done earlier: each waits for what it loads, and for the others where sums meet."""
         resident = _of_grid(plan)
-        most = DEAREST * unit_clocks(kernel, plan.target, resident)
+        most = DEAREST * unit_clocks(kernel, plan.target, resident, FILLED)
         for more in with_more_waves(plan):
             if plan.partition.waves * resident >= FILLED * plan.target.simds:
                 break
@@ -191,7 +191,7 @@ class Attempts:
                 more, found = self.fitted(more)
             except ConstraintError:
                 continue
-            if unit_clocks(found, more.target, resident) <= most and crowding(more, found) <= 0:
+            if unit_clocks(found, more.target, resident, FILLED) <= most and crowding(more, found) <= 0:
                 plan, kernel = more, found
         return plan, kernel
 
