@@ -11,7 +11,7 @@ from source import run
 
 import wavedsl as wd
 
-N, P, H = wd.symbols("N P H")
+N, P, H, K = wd.symbols("N P H K")
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 
 
@@ -61,6 +61,34 @@ def test_parts_of_an_array_as_long_as_all_of_them(target: str) -> None:
     for i, w in zip((1, 2), want):
         np.testing.assert_array_equal(given[i], w)
         np.testing.assert_array_equal(mine[i], w)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_product_of_the_workgroups_own_rows(target: str) -> None:
+    """One ring holds both tiles of sm_90a, and the thread that copies filled it before it knew where the second lies: a
+    KeyError. The maximum of each workgroup's columns, as a greedy head of a language model has it."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(P, 64, 0), wd.WorkgroupConstraint(H, 1, 1), wd.TilingConstraint(K, 64)], subs={N: 128}
+    )
+    def kernel(
+        x: wd.Memory[P, K, wd.f16], w: wd.Memory[H * N, K, wd.f16], most: wd.Memory[P, H, wd.f32],
+        where: wd.Memory[P, H, wd.i32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[P, N, wd.f32](0.0)])
+        def total(acc):
+            return wd.mma(wd.read(x), wd.read(w[H * N : (H + 1) * N, :]), acc)
+
+        wd.write(wd.max(total, dim=N), most)
+        wd.write(wd.argmax(total, dim=N) + wd.index(H) * 128, where)
+
+    random = np.random.default_rng(0)
+    x, w = (random.integers(-4, 5, shape).astype(np.float16) for shape in ((70, 256), (384, 256)))
+    product = (x.astype(np.float32) @ w.T.astype(np.float32)).reshape(70, 3, 128)
+    most, where = np.zeros((70, 3), np.float32), np.zeros((70, 3), np.int32)
+    kernel.compile(x, w, most, where, target=target).emulate(x, w, most, where)
+    np.testing.assert_array_equal(most, product.max(-1))
+    np.testing.assert_array_equal(where, product.argmax(-1) + 128 * np.arange(3))
 
 
 @pytest.mark.parametrize(
