@@ -571,7 +571,9 @@ def _check_waves(
         by_axis = [1, 1, 1]
         for d in known:
             by_axis[_axis(d) or 0] *= d.waves or 1
-        made = f"the WaveConstraints make {total} ({product})" if product else f"the tiles along the grid's axes give {total}"
+        made = f"the tiles along the grid's axes give {total}"
+        if product:
+            made = f"the WaveConstraints make {total} ({product})"
         raise ConstraintError(
             f"waves_per_block={asked} asks for {want} {wave_word}, but {made}",
             resolved.hardware.loc,
