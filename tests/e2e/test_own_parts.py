@@ -11,7 +11,7 @@ from source import run
 
 import wavedsl as wd
 
-N, P, H, K = wd.symbols("N P H K")
+N, P, H, K, M = wd.symbols("N P H K M")
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 
 
@@ -89,6 +89,66 @@ def test_a_product_of_the_workgroups_own_rows(target: str) -> None:
     kernel.compile(x, w, most, where, target=target).emulate(x, w, most, where)
     np.testing.assert_array_equal(most, product.max(-1))
     np.testing.assert_array_equal(where, product.argmax(-1) + 128 * np.arange(3))
+
+
+@pytest.mark.parametrize("dtype", [wd.f16, wd.f32], ids=str)
+@pytest.mark.parametrize(("length", "more"), [(96, 0), (96, 4), (96, 3), (100, 0), (80, 8)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_tile_after_tile_of_the_own_part_of_rows(target: str, length: int, more: int, dtype: wd.DType) -> None:
+    """K in parts of a workgroup each, with loops over tiles: whole tiles or not, on 16 bytes, on 8, or anywhere."""
+
+    @wd.wave(
+        [
+            wd.WorkgroupConstraint(P, 32, 0), wd.WorkgroupConstraint(M, 32, 1), wd.WorkgroupConstraint(H, 1, 2),
+            wd.TilingConstraint(N, 32),
+        ],
+    )  # fmt: skip
+    def product(
+        a: wd.Memory[P, K, dtype], b: wd.Memory[M, K, dtype], c: wd.Memory[H, P, M, wd.f32], d: wd.Memory[P, K, dtype],
+        n: wd.Memory[N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(N, init_args=[wd.Register[P, M, wd.f32](0.0)])
+        def total(acc):
+            own = wd.read(a[:, H * N + more : H * N + more + N])
+            return wd.mma(own, wd.read(b[:, H * N + more : H * N + more + N]), acc)
+
+        wd.write(total, c)
+
+        @wd.iterate(N)
+        def copied():
+            own = wd.read(a[:, H * N + more : H * N + more + N]) * wd.cast(wd.read(n), dtype)
+            wd.write(own, d[:, H * N + more : H * N + more + N])
+
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-3, 4, (m, 3 * length + 8)).astype(dtype.storage) for m in (40, 30))
+    c, d, n = np.zeros((3, 40, 30), np.float32), np.full_like(a, 9), np.full(length, 2, np.float32)
+    own = slice(more, more + 3 * length)
+    x, y = (z[:, own].reshape(len(z), 3, length).astype(np.float32) for z in (a, b))
+    product.compile(a, b, c, d, n, target=target).emulate(a, b, c, d, n)
+    np.testing.assert_array_equal(c, np.einsum("phn,mhn->hpm", x, y))
+    want = np.full_like(a, 9)
+    want[:, own] = 2 * a[:, own]
+    np.testing.assert_array_equal(d, want)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("gfx942", "buffer_load_dwordx4"), ("sm_80", "cp.async"), ("sm_90a", "wgmma")]
+)
+def test_the_own_part_of_rows_is_a_tile(target: str, words: str) -> None:
+    """It was gathered, each lane its own elements: 2.6 times the clocks of a product on gfx942."""
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(P, 64, 0), wd.WorkgroupConstraint(H, 1, 1), wd.TilingConstraint(N, 64)], subs={M: 64}
+    )
+    def product(a: wd.Memory[P, H * N, wd.f16], b: wd.Memory[M, H * N, wd.f16], c: wd.Memory[H, P, M, wd.f32]):
+        @wd.iterate(N, init_args=[wd.Register[P, M, wd.f32](0.0)])
+        def total(acc):
+            return wd.mma(wd.read(a[:, H * N : (H + 1) * N]), wd.read(b[:, H * N : (H + 1) * N]), acc)
+
+        wd.write(total, c)
+
+    compiled = product.compile(target=target, subs={P: 1024, N: 1024, H: 4})
+    assert words in compiled.asm and compiled.shared_bytes > 0
 
 
 @pytest.mark.parametrize(
