@@ -122,8 +122,8 @@ def _joined_cells(
     others: dict[tuple[int, ...], Cell] = {}
     places = [tuple(offsets[a] for a in axes) for offsets in layout.element_offsets()]
     two = two and places[:1] == places[1:2]  # else neighbours are of two sums, which are pairs
-    for at, elements in _runs(layout, d, places) if run is not None else ():
-        parts[at] = run(elements)
+    if run is not None:
+        parts |= {at: run(elements) for at, elements in _runs(layout, d, places)}
     for i, at in enumerate(places) if run is None else ():
         cell = load(i)
         if inside is not None and how.neutral is not None:
