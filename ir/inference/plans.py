@@ -184,8 +184,8 @@ ROWS = 64
 
 
 def two_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
-    """The same constraints with two waves that are neighbours along a dimension as one, where together they have the
-    rows of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows have twice
+    """The same constraints with two waves that are neighbours along the grid's dimensions as one, where together they
+    have the rows of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows have twice
     the registers of one that has 128; four whose instructions have 32 columns read all rows four times. Not where the
     user counts the waves of a workgroup."""
     if resolved.hardware.waves_per_block is not None:
@@ -193,8 +193,7 @@ def two_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]
     pairs = {
         d: replace(r, wave=ROWS)
         for d, r in resolved.dims.items()
-        if r.wave is not None and 2 * r.wave == ROWS and (tile := r.workgroup or r.loop or 0) > ROWS
-        and tile // r.wave % 2 == 0
+        if r.wave is not None and 2 * r.wave == ROWS and (tile := r.workgroup or 0) > ROWS and tile // r.wave % 2 == 0
     }  # fmt: skip
     for found in ([pairs] if len(pairs) > 1 else []) + [{d: r} for d, r in pairs.items()]:
         yield replace(resolved, dims={**resolved.dims, **found})
