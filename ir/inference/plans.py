@@ -185,9 +185,9 @@ ROWS = 64
 
 def two_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
     """The same constraints with two waves that are neighbours along the grid's dimensions as one, where together they
-    have the rows of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows have twice
-    the registers of one that has 128; four whose instructions have 32 columns read all rows four times. Not where the
-    user counts the waves of a workgroup."""
+    have the rows of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows
+    have twice the registers of one that has 128; four whose instructions have 32 columns read all rows four times. Not
+    where the user counts the waves of a workgroup."""
     if resolved.hardware.waves_per_block is not None:
         return
     pairs = {
