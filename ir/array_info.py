@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cached_property
+from math import gcd
 from typing import Any
 
 from wavedsl.ir.dtypes import DType
@@ -55,6 +56,8 @@ class ArrayInfo:
     """Dimensions whose extent here is less than the dimension's own: elements past it are outside."""
     moved: frozenset[str] = frozenset()
     """Dimensions along which a tile may start anywhere: nothing is known of its alignment."""
+    starts: tuple[tuple[str, int], ...] = ()
+    """Of those of which it is known: the elements of which the tile's start is a multiple, wherever it is."""
     beyond: bool = False
     """Whether an array of run-time size may span more than `NEAR`: the one that it was compiled with does."""
     written: bool = False
@@ -94,6 +97,13 @@ class ArrayInfo:
     def stride_multiple(self, i: int) -> int:
         s = self.strides[i]
         return s if s is not None else self.stride_multiples[i] if self.stride_multiples else 1
+
+    def start_multiple(self, i: int) -> int:
+        """Elements that divide where a tile starts along dimension `i` of the array, and where the array ends; 0 where
+        the tile's own size says it."""
+        if self.names[i] not in self.moved:
+            return 0
+        return gcd(dict(self.starts).get(self.names[i], 1), self.extent_multiple(i))
 
     def extent_multiple(self, i: int) -> int:
         n = self.extents[i]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
@@ -43,6 +43,13 @@ LATER = 1 / 3
 """Of the registers that loads on demand spare among multiply-adds, the part that ptxas spares for sure: it leaves their
 order and brings some of what is loaded early later. 455 in the text's order and 363 on demand were 236, 945 and 275
 spilled 2516."""
+
+FILLED = 2
+"""Waves for each SIMD that a grid of few workgroups gets by more waves to a row. By gfx942's model 256 rows of 131072
+logits take 401 us in 2 waves, one to every second SIMD, when one of each is drawn (4: 224, 8: 216, 16: 234), and 96 us
+(69, 52, 70) for a policy's loss and gradient."""
+LONG_LOOP = 4
+"""Trips of a loop from which on it matters how many waves share one."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +163,11 @@ class Attempts:
         return plan, kernel, lack
 
     def busier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
-        """The plan and its kernel, or those of more waves where shared memory leaves room for so few that SIMDs have
-        nothing to do, and the unit is done earlier so: waves that share a product's columns may repeat another one."""
+        """The plan and its kernel, or those of more waves where shared memory leaves room for so few, or the grid has
+        so few, that SIMDs have nothing to do, and the unit is done earlier so: waves that share a product's columns may
+        repeat another one."""
+        if _few_rows(plan):
+            return self._filled(plan, kernel)
         least = DEAREST * self._clocks(plan, kernel) if _idle(plan, kernel) else 0.0
         for more in with_more_waves(plan) if least > 0 else ():
             try:
@@ -169,6 +179,22 @@ class Attempts:
                 plan, kernel, least = more, found, clocks
         return plan, kernel
 
+    def _filled(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        """The plan and its kernel, or those in which more waves share the rows of a loop, up to `FILLED` for each SIMD,
+        where that is done earlier: each waits for what it loads, and for the others where sums meet."""
+        resident = _of_grid(plan)
+        most = DEAREST * unit_clocks(kernel, plan.target, resident, FILLED)
+        for more in with_more_waves(plan):
+            if plan.partition.waves * resident >= FILLED * plan.target.simds:
+                break
+            try:
+                more, found = self.fitted(more)
+            except ConstraintError:
+                continue
+            if unit_clocks(found, more.target, resident, FILLED) <= most and crowding(more, found) <= 0:
+                plan, kernel = more, found
+        return plan, kernel
+
     def _clocks(self, plan: Plan, kernel: Kernel) -> float:
         return unit_clocks(kernel, plan.target, _resident(plan, kernel) // plan.partition.waves)
 
@@ -178,6 +204,26 @@ def _resident(plan: Plan, kernel: Kernel) -> int:
     waves = plan.partition.waves
     found = plan.target.resident_waves(1, kernel.shared_bytes, waves * plan.target.wave_size)
     return max(waves, found // waves * waves)
+
+
+def _of_grid(plan: Plan) -> int:
+    """Workgroups that the grid has for each unit of the chip's reference product; 0 where a launch decides that."""
+    trips = [p.trips for p in plan.partition.dims.values() if p.axis is not None]
+    return 0 if None in trips else -(-prod(t for t in trips if t is not None) // plan.target.units)
+
+
+def _few_rows(plan: Plan) -> bool:
+    """Whether a kernel without products goes through long loops in so few workgroups that SIMDs have nothing to do: a
+    vocabulary's logits of a batch, one row to a workgroup. Nobody has said how many waves share one."""
+    if plan.given is None or any(r.wave is not None for r in plan.given[1].dims.values()):
+        return False
+    if plan.given[1].hardware.waves_per_block is not None or not 0 < (units := _of_grid(plan)):
+        return False
+    if units * plan.partition.waves >= plan.target.simds:
+        return False
+    nodes = list(plan.graph.all_nodes())
+    trips = [plan.partition.dims[d].trips or 0 for n in nodes if n.op == "iterate" and (d := n.attrs["body"].dim)]
+    return max(trips, default=0) >= LONG_LOOP and not any(n.op in PRODUCTS for n in nodes)
 
 
 def _idle(plan: Plan, kernel: Kernel) -> bool:

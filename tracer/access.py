@@ -115,7 +115,7 @@ def _mapped(b: Builder, mapping: Any, argument: Argument, op: str) -> tuple[Reso
         _never_flattened(c, moving, argument, d, op, loc)
         coords.append(c)
     _extent_for_index(dims, coords, inputs, argument, op, loc)
-    _extent_for_own(b, inputs, argument, op, loc)
+    _extent_for_own(b, coords, inputs, argument, op, loc)
     return ResolvedMapping(dims, tuple(coords)), inputs
 
 
@@ -140,15 +140,19 @@ def _extent_for_index(
                     )
 
 
-def _extent_for_own(b: Builder, inputs: Sequence[Node], argument: Argument, op: str, loc: Loc | None) -> None:
+def _extent_for_own(
+    b: Builder, coords: Sequence[Any], inputs: Sequence[Node], argument: Argument, op: str, loc: Loc | None
+) -> None:
     """Refuses `G * 16 + wd.index(L)` as the place of a workgroup's part, of an index dimension G: beside a traced value
     that is the extent, as far from the first element for all. Sums with the workgroup's index or with what is read,
-    and arrays that have G in their extents, may mean it."""
-    for x in inputs:
+    and arrays that have G in their extents, may mean it; none means what is behind all of G * 16."""
+    for x, along in zip(inputs, (d for d, c in zip(argument.dims, coords) if isinstance(c, int))):
         nodes = list(postorder(x, lambda n: () if n.op == "read" else n.inputs, ()))
         own = {n.attrs.get("dim") for n in nodes} | {s for d in argument.dims for s in d.free_symbols}
-        terms = [i for n in nodes if n.op in ("add", "sub") and n.dims for i in n.inputs if i.op == "size"]
-        stray = {s for i in terms for s in i.attrs["expr"].free_symbols & set(b.index_dims)} - own
+        terms = [(n, i) for n in nodes if n.op in ("add", "sub") and n.dims for i in n.inputs if i.op == "size"]
+        stray = {s for _, i in terms for s in i.attrs["expr"].free_symbols & set(b.index_dims)} - own
+        behind = [i for n, i in terms if n.op == "add" and any(j.op == "index" for j in n.inputs)]
+        stray |= {s for i in behind if i.attrs["expr"] == along for s in along.free_symbols & set(b.index_dims)}
         if stray and not any(n.op == "read" for n in nodes):
             g = sorted(stray, key=str)[0]
             raise TraceError(

@@ -76,8 +76,7 @@ def part(array: Array, key: Any) -> View:
             stop = None
         if stop is None and not d.is_Symbol and not isinstance(start, Value) and _named(d - start, d):
             stop = d  # the second half of 2 N has the dimension N
-        if d.free_symbols.isdisjoint(array.builder.index_dims):
-            start, stop = _of_workgroup(array, k, start, stop)
+        start, stop = _of_workgroup(array, d, k, start, stop)
         if stop is not None or isinstance(start, Value) or normalise(start) != 0:
             places[d] = (start, stop)
     return View(array.argument, array.builder, places, len(keys))
@@ -151,14 +150,19 @@ def _coordinate(array: Array, dim: Any, x: Any) -> Any:
     return place
 
 
-def _of_workgroup(array: Array, k: slice, start: Any, stop: Any) -> tuple[Any, Any]:
+def _of_workgroup(array: Array, d: Any, k: slice, start: Any, stop: Any) -> tuple[Any, Any]:
     """The ends of a slice, of which one is an expression over index dimensions, as traced numbers: as in `a[G, :]`
-    those are the workgroup's own indices there, and `x[G * L : (G + 1) * L]` is its part."""
+    those are the workgroup's own indices there, and `x[G * L : (G + 1) * L]` is its part, also of a dimension G * L.
+    A part that is as long as there are workgroups is nobody's own."""
     index_dims = array.builder.index_dims
     moves = [isinstance(x, sympy.Expr) and not x.free_symbols.isdisjoint(index_dims) for x in (k.start, k.stop)]
     if not any(moves) or isinstance(start, Value) or isinstance(stop, Value):
         return start, stop
     length = _length(start, stop)
+    if not d.free_symbols.isdisjoint(index_dims):
+        rest = _length(start, d) if length is None else length
+        if not rest.free_symbols.isdisjoint(index_dims):
+            return start, stop
     if moves[0]:
         start = _own_place(array, start)
     if length is None:

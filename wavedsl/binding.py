@@ -436,8 +436,9 @@ class _Extents:
             if found is not None:
                 self.actual[free[0]], self.source[free[0]] = found, p.name
                 return axis.elements
+        has = "has" if len(free) == 1 else "have"
         raise LaunchError(
-            f"{self.name}: {names(free)} has no value, and {axis.elements} elements of argument {p.name} along "
+            f"{self.name}: {names(free)} {has} no value, and {axis.elements} elements of argument {p.name} along "
             f"{axis.dim} do not tell it",
             p.loc,
             hint=f"bind it: subs={{{free[0]}: …}}",

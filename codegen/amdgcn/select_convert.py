@@ -15,6 +15,7 @@ from wavedsl.codegen.amdgcn.lane_moves import dpp_pattern
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, lower
 from wavedsl.codegen.amdgcn.select_int import add64
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.kernel_ir import Op, Value
 from wavedsl.ir.kernel.whole_floats import has_short_nans, is_exact
@@ -443,9 +444,14 @@ def widen(s: Selector, op: Op) -> None:
     ends, which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
 
     Two 4-bit numbers lie in one byte: it is put into both halves, and the upper one counts in sixteenths of 2^10.
+    Floats of 4 bits are looked up.
     """
     source, index, r = op.attrs["source"], op.attrs["index"], s.rows
     word = s.to_vector(s.operand(op.args[0]))
+    if source.is_float:
+        upper, lower = _looked_up(s, word, index // 4, op.attrs["dtype"])
+        s.vop3(r.v_perm_b32, s.result(op), upper, lower, 0x07030602 if index % 4 else 0x05010400)
+        return
     half = 0
     if source.is_signed:
         half = 1 << source.bits - 1
@@ -461,6 +467,29 @@ def widen(s: Selector, op: Op) -> None:
         held, powers = s.temp(r.v_perm_b32, 0x64646464, word, 0x04000400 | index + 1 << 16 | index), (1024, 1024)
     low, high = (int(np.float16(-power - half).view(np.uint16)) for power in powers)
     s.vop3(r.v_pk_add_f16, s.result(op), held, high << 16 | low)
+
+
+def _looked_up(s: Selector, word: Ref, four: int, dtype: DType) -> tuple[Ref, Operand]:
+    """The upper and the lower bytes of four halves, those of four neighbouring floats of 4 bits, each by a table of
+    eight bytes: a code without its sign is the number of a byte. Lower ones are zeros where all numbers' are."""
+    r = s.rows
+    halves = np.arange(8, dtype=np.uint8).view(dt.f4e2m1.numpy).astype(dtype.numpy).view(np.uint8).reshape(8, 2)
+
+    def looked_up(byte: int) -> Operand:
+        first, last = (int.from_bytes(halves[i : i + 4, byte].tobytes(), "little") for i in (0, 4))
+        return s.temp(r.v_perm_b32, s.to_vector(last), first, sizes) if first or last else 0
+
+    own = word.reg.id, word.start
+    order = 0x07030602 if four else 0x05010400
+    shifted = s.remember(("nibbles", *own), lambda: s.temp(r.v_lshrrev_b32, 4, word))
+    codes = s.remember(("codes", *own, four), lambda: s.temp(r.v_perm_b32, shifted, word, order))
+    sizes = s.remember(("sizes", *own, four), lambda: s.temp(r.v_and_b32, s.to_vector(0x07070707), codes))
+    signs = s.remember(("signs", *own, four), lambda: s.temp(r.v_lshlrev_b32, 4, codes))
+    key = *own, four, dtype.name
+    upper = s.remember(("upper", *key), lambda: s.temp(r.v_and_or_b32, signs, 0x80808080, looked_up(1)))
+    lower = s.remember(("lower", *key), lambda: looked_up(0))
+    assert isinstance(upper, Ref)
+    return upper, lower
 
 
 def _flipped(s: Selector, word: Ref, signs: int) -> Ref:

@@ -146,6 +146,9 @@ def _load_atoms(chip: str) -> tuple[LoadAtom, ...]:
 # under either.
 _EIGHT, _SIXTEEN, _HALF = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8, 16)
 _EIGHT_SPREAD = (1, 2, 20)
+_WIDENS = frozenset((name, "f16") for name in ("i4", "u4", "i8", "u8"))
+_WIDENS_F4 = frozenset(("f4e2m1", half) for half in ("f16", "bf16"))
+"""What becomes halves in pairs; gfx950 has instructions for floats of 4 bits."""
 _OLD_PHASES = {
     ("read", 16): (_EIGHT, _EIGHT_SPREAD), ("read", 12): (_EIGHT, _EIGHT_SPREAD), ("read", 8): (_SIXTEEN,),
     ("read", 4): (_HALF,), ("read", 2): (_HALF,), ("read", 1): (_HALF,),
@@ -258,7 +261,7 @@ def _target(chip: Chip) -> Target:
         scales_by_powers=True,
         casts_saturate=False,
         pairs=frozenset((name, "f16") for name in roles.HALVES),
-        widens=frozenset((name, "f16") for name in ("i4", "u4", "i8", "u8")),
+        widens=_WIDENS | (frozenset() if chip.name == "gfx950" else _WIDENS_F4),
         skips_work=True,
         transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),

@@ -236,7 +236,11 @@ def _widen(s: Selector, op: Op) -> None:
         code = s.set("b32", ("lop3", "b32"), sign, Imm(0x80008000), sized, Imm(0xEA))
         bias = 127 if dtype is dt.bf16 else 15
         factor = s.reg(Imm(both(2.0 ** (bias - 1))))
-        s.values[op.result.id] = (s.set("b32", ("mul", "rn", f"{dtype.name}x2"), code, factor),)
+        if dtype is dt.f16 or parse_target(s.target).number >= 90:
+            made = s.set("b32", ("mul", "rn", f"{dtype.name}x2"), code, factor)
+        else:  # less a zero, which leaves -0 what it is
+            made = s.set("b32", ("fma", "rn", f"{dtype.name}x2"), code, factor, s.reg(Imm(both(-0.0))))
+        s.values[op.result.id] = (made,)
         return
     base = 1024 if dtype is dt.f16 else 128
     half = 1 << source.bits - 1 if source.is_signed else 0

@@ -154,13 +154,12 @@ _ATOMICS_90 = frozenset({("pk_add_bf16", "b32"), ("fadd", "f32x2"), ("fadd", "f3
 
 def _widens(number: int) -> frozenset[tuple[str, str]]:
     """What `select_convert` makes halves of in pairs: sums of bf16 and conversions of fp8 are younger than those of
-    f16."""
-    found = {(source, "f16") for source in ("i4", "u4", "i8", "u8")}
+    f16, but for multiply-adds."""
+    found = {(source, "f16") for source in ("i4", "u4", "i8", "u8")} | {("f4e2m1", half) for half in ("f16", "bf16")}
     if number >= 89:
         found |= {(source, "f16") for source in ("f8e4m3", "f8e5m2")}
     if number >= 90:
-        found |= {(source, "bf16") for source in ("i4", "u4", "i8", "f4e2m1")}
-        found.add(("f4e2m1", "f16"))
+        found |= {(source, "bf16") for source in ("i4", "u4", "i8")}
     return frozenset(found)
 
 

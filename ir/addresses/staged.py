@@ -92,10 +92,10 @@ def tile_extents(layout: Layout, dims: Sequence[str], plans: Mapping[str, DimPla
 def copy_vector(info: ArrayInfo, extents: Mapping[str, int], plans: Mapping[str, DimPlan]) -> int:
     """Elements per copy: a power of two up to 16 bytes that alignment, strides, tile and extent all allow."""
     c = info.contiguous()
-    if c is None or dim_name(info.dims[c]) not in extents or dim_name(info.dims[c]) in info.moved:
+    if c is None or dim_name(info.dims[c]) not in extents:
         return 1
     d, es = dim_name(info.dims[c]), info.elsize
-    limit = gcd(min(info.align, 16) // es, extents[d])
+    limit = gcd(gcd(min(info.align, 16) // es, extents[d]), info.start_multiple(c))
     plan = plans[d]
     if plan.role in ("workgroup", "loop"):
         limit = gcd(limit, plan.tile)

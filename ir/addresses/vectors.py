@@ -25,12 +25,12 @@ def vector_elements(
     if c is None:
         return 1, ()
     dim = dim_name(info.dims[c])
-    if dim not in layout.dims or dim in info.moved:
+    if dim not in layout.dims or info.start_multiple(c) == 1:
         return 1, ()
     inner, plan, es = layout.inner, plans[dim], info.elsize
     columns = dict(zip(inner.ins, inner.coordinate_columns(dim)))
     whole = dict(zip(inner.ins, inner.cols))
-    limit = min(info.align, 16) // es * repeats
+    limit = gcd(min(info.align, 16) // es, info.start_multiple(c)) * repeats
     for i in range(len(info.dims)):
         if i != c:
             limit = (

@@ -66,6 +66,8 @@ def _dim(value: Any, owner: str) -> sympy.Symbol:
 
 
 def _tile(value: Any, owner: str) -> Any:
+    if isinstance(value, float) and value.is_integer():  # 128 / 4, as of symbols BM / 4
+        value = int(value)
     if not is_dim(value):
         raise ConstraintError(
             f"{owner}: the tile {value!r} is neither a whole number nor an expression over symbols",
@@ -520,6 +522,22 @@ def _axis(d: ResolvedDim) -> int | None:
     return d.axis if d.turns is None else d.turns
 
 
+def _along_rows(resolved: ResolvedConstraints, want: int, wave_word: str) -> str:
+    """How as many waves share rows, which no axis of the grid counts."""
+    for r in resolved.dims.values():
+        if r.loop is not None and r.loop % want == 0:
+            tile = r.loop // want
+            return f"; for {want} {wave_word} that share a trip's tile of {r.loop}: wd.WaveConstraint({r.dim}, {tile})"
+    for r in resolved.dims.values():
+        if r.workgroup is None and r.loop is None and not r.index and isinstance(r.extent, int):
+            tile = -(-r.extent // (8 * want)) * 8  # whole vectors
+            return (
+                f"; for {want} {wave_word} that share a row: wd.WorkgroupConstraint({r.dim}, {tile * want}, 1) and "
+                f"wd.WaveConstraint({r.dim}, {tile})"
+            )
+    return ""
+
+
 def _check_waves(
     resolved: ResolvedConstraints, waves: Mapping[Any, WaveConstraint], max_waves: int, wave_word: str
 ) -> None:
@@ -553,11 +571,13 @@ def _check_waves(
         by_axis = [1, 1, 1]
         for d in known:
             by_axis[_axis(d) or 0] *= d.waves or 1
+        made = f"the tiles along the grid's axes give {total}"
+        if product:
+            made = f"the WaveConstraints make {total} ({product})"
         raise ConstraintError(
-            f"waves_per_block={asked} asks for {want} {wave_word}, but the WaveConstraints make {total}"
-            + (f" ({product})" if product else ""),
+            f"waves_per_block={asked} asks for {want} {wave_word}, but {made}",
             resolved.hardware.loc,
-            hint=f"leave waves_per_block out, or give {tuple(by_axis)}",
+            hint=f"leave waves_per_block out, or give {tuple(by_axis)}{_along_rows(resolved, want, wave_word)}",
         )
     if resolved.waves is not None:
         by_axis = [1, 1, 1]

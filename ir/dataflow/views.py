@@ -14,7 +14,8 @@ moved   a dimension of the value from another start: `index(M) + start`, also on
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import field, replace
+from math import gcd
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -30,12 +31,14 @@ from wavedsl.ir.symbols import dim_name, evaluate
 @dataclass(frozen=True)
 class Moved:
     """A dimension of the array that is indexed by `dim` of the value, moved: by `start`, in elements below `count`
-    (both single i32 nodes, None: by nothing, all), or modulo `modulus`."""
+    (both single i32 nodes, None: by nothing, all), or modulo `modulus`. `step`: of a part that lies inside of the array
+    wherever a workgroup's own begins, elements of which `start` is a multiple; 0 of others."""
 
     dim: Any
     start: Node | None = None
     count: Node | None = None
     modulus: int | None = None
+    step: int = 0
 
 
 @dataclass
@@ -80,6 +83,8 @@ def _placement(graph: Graph, n: Node, mapping: ResolvedMapping) -> Placement | N
                 found.fixed[dim_name(dim)] = index
                 continue
             moved = _moved(index)
+            if moved is not None and not argument.dtype.packed:
+                moved = replace(moved, step=_step(graph, dim, moved))
         elif c == dim and (dim in mapping.dims or dim in index_dims):
             own.append(dim)
             continue
@@ -90,7 +95,9 @@ def _placement(graph: Graph, n: Node, mapping: ResolvedMapping) -> Placement | N
             continue
         else:
             moved = _modulo(graph, c, dim)
-        if moved is None or (last and not _known(graph, moved)) or moved.dim in own or moved.dim not in values:
+        if moved is None or moved.dim in own or moved.dim not in values:
+            return None
+        if last and not moved.step and not _known(graph, moved):
             return None
         own.append(moved.dim)
         found.moved[dim_name(dim)] = moved
@@ -103,6 +110,37 @@ def _known(graph: Graph, moved: Moved) -> bool:
         return False
     start = 0 if moved.start is None else static_number(graph, moved.start)
     return start is not None and start >= 0 and (moved.count is None or static_number(graph, moved.count) is not None)
+
+
+def _step(graph: Graph, along: Any, moved: Moved) -> int:
+    """A number that divides the start of a part, `x[G * L : (G + 1) * L]`, that lies inside of the array's dimension
+    whatever the workgroup and has whole tiles; 0 where that is not known."""
+    if moved.start is None or moved.count is not None:
+        return 0
+    extent, length = (evaluate(d, graph.subs) for d in (along, moved.dim))
+    found = _own_number(graph, moved.start)
+    if found is None or not isinstance(extent, int) or not isinstance(length, int) or found[1] + length > extent:
+        return 0
+    cuts = [c for c in graph.constraints if getattr(c, "dim", None) == moved.dim and hasattr(c, "tile")]
+    tiles = [evaluate(c.tile, graph.subs) for c in cuts]
+    return found[0] if tiles and all(isinstance(t, int) and length % t == 0 for t in tiles) else 0
+
+
+def _own_number(graph: Graph, n: Node) -> tuple[int, int] | None:
+    """(a number that divides it, the largest it may be) of sums and products of workgroups' indices and of numbers that
+    bindings decide, none of them negative; None of others."""
+    number = static_number(graph, n)
+    if number is not None:
+        return (number, number) if number >= 0 else None
+    if n.op == "index" and not n.dims:
+        extent = evaluate(n.attrs["dim"], graph.subs)
+        return (1, max(extent - 1, 0)) if isinstance(extent, int) else None
+    if n.op not in ("add", "mul"):
+        return None
+    x, y = (_own_number(graph, i) for i in n.inputs)
+    if x is None or y is None:
+        return None
+    return (gcd(x[0], y[0]), x[1] + y[1]) if n.op == "add" else (x[0] * y[0], x[1] * y[1])
 
 
 def static_number(graph: Graph, n: Node) -> int | None:

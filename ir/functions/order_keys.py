@@ -38,7 +38,15 @@ def element_key(b: Builder, value: Fragment, index: int, nan: str, signed_zero: 
         if dtype.kind == "uint" and dtype.bits == 16:
             return b.sub(number, 1 << 15)  # keys of 16 bits
         return b.xor(number, b.const(-(1 << (dtype.bits - 1)), number.type)) if flip else number
-    bits = _bits(b, value, index)
+    return _float_key(b, _bits(b, value, index), dtype, nan, signed_zero)
+
+
+def number_key(b: Builder, number: Value, nan: str) -> Value:
+    """The key of a number of f32."""
+    return _float_key(b, b.bitcast(number, I32), dt.f32, nan, False)
+
+
+def _float_key(b: Builder, bits: Value, dtype: DType, nan: str, signed_zero: bool) -> Value:
     width = bits.type
     most = (1 << (dtype.bits - 1)) - 1
     infinity = ((1 << (dtype.bits - 1 - dtype.mantissa)) - 1) << dtype.mantissa

@@ -55,10 +55,10 @@ def plans(
     graph: Graph, dims: Mapping[Any, Any], target: Target, rows: Rows = NO_ROWS, in_turn: bool = False
 ) -> Iterator[Plan]:
     """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
-    the wave: there where every product fits an instruction of a warpgroup, as the waves were given or four neighbours
-    taken together, and registers do not lack. What the user asks for is the only way. `rows`: reads whose rows are
-    contiguous in memory. `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its
-    registers hold the sums. Raises ConstraintError where there is none.
+    the wave: there where every product fits an instruction of a warpgroup, with two waves of 32 rows taken together, as
+    they were given, or with four neighbours together, and registers do not lack. What the user asks for is the only
+    way. `rows`: reads whose rows are contiguous in memory. `in_turn`: the user asks for warpgroups that take tiles in
+    turn, so a tile is one's where its registers hold the sums. Raises ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
     word = f"{target.wave_word}s"
@@ -74,7 +74,7 @@ def plans(
         return
     if wide is not None:
         once = read_once(graph)
-        for given in (resolved, *four_together(resolved)):
+        for given in (*two_together(resolved), resolved, *four_together(resolved)):
             try:
                 for found in _ways(once, given, wide, rows):
                     if most_carried(found) <= wide.registers:
@@ -177,6 +177,26 @@ def _laid_out(
     if verifying():
         check_layouts(graph, partition, inference)
     return Plan(graph, target, hardware, partition, inference, rows)
+
+
+ROWS = 64
+"""Rows of an instruction of a warpgroup."""
+
+
+def two_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
+    """The same constraints with two waves that are neighbours along the grid's dimensions as one, where together they
+    have the rows of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows
+    have twice the registers of one that has 128; four whose instructions have 32 columns read all rows four times. Not
+    where the user counts the waves of a workgroup."""
+    if resolved.hardware.waves_per_block is not None:
+        return
+    pairs = {
+        d: replace(r, wave=ROWS)
+        for d, r in resolved.dims.items()
+        if r.wave is not None and 2 * r.wave == ROWS and (tile := r.workgroup or 0) > ROWS and tile // r.wave % 2 == 0
+    }  # fmt: skip
+    for found in ([pairs] if len(pairs) > 1 else []) + [{d: r} for d, r in pairs.items()]:
+        yield replace(resolved, dims={**resolved.dims, **found})
 
 
 def four_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:

@@ -21,15 +21,16 @@ NAMES = frozenset({"const", "param", "vec", "slice", "buffer", "bitcast", "undef
 WIDTHS = (1, 2, 4, 8, 12, 16)
 
 
-def unit_clocks(kernel: Kernel, target: Target, resident: int) -> float:
-    """Clocks per workgroup of a unit that holds `resident` of them at a time."""
+def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -> float:
+    """Clocks per workgroup of a unit that holds `resident` of them at a time. `least`: waves of a SIMD below which it
+    is busy no more than with one, since each waits for its own results."""
     busy: dict[str, float] = {}
     for op, times in _issued(kernel.body, 1):
         unit, clocks = _cost(op, target)
         if clocks:
             busy[unit] = busy.get(unit, 0.0) + clocks * times
     waves = kernel.waves * resident
-    rounds = -(-waves // target.simds)
+    rounds = max(least, -(-waves // target.simds))
     taken = (clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items())
     return max(taken, default=0.0) / resident
 

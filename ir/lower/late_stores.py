@@ -53,7 +53,7 @@ def store_late(low: Lowering, store: LateStore) -> None:
     for _, w, group in pieces:
         with low.b.loc(w.node.loc):
             ahead.next()
-            if alike:
+            if alike or low.writes.turns is not None:  # the last one would hold what loads bring for all of them
                 w.value.compute_together(group)
             else:
                 for e in group:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from wavedsl.ir import dtypes as dt
 from wavedsl.ir.addresses.coordinates import total
 from wavedsl.ir.dataflow.constraints import TurnConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Node, Region, loop_bounds
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.functions.lower_ops import lower_elementwise
-from wavedsl.ir.functions.order_keys import LOWEST, element_key, key_type, lowest_key
+from wavedsl.ir.functions.order_keys import LOWEST, element_key, key_type, lowest_key, number_key
 from wavedsl.ir.inference.derived_layout import same_layout
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import I32, PRED, Value, vector
+from wavedsl.ir.kernel.kernel_ir import F32, I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.layout import Layout, high_lanes, moving_lanes
 from wavedsl.ir.lower import across_waves
@@ -56,12 +58,14 @@ class Joining(Protocol):
 
 @dataclass
 class Reduction:
-    """`load` gives the cell of an element, `neutral` what stands for one beyond an end (None: `load` sees to it)."""
+    """`load` gives the cell of an element, `neutral` what stands for one beyond an end (None: `load` sees to it), `run`
+    the cell of several elements of a lane, in the order of their indices, where that takes less than to join theirs."""
 
     load: Callable[[Fragment, int], Cell]
     join: Callable[[Cell, Cell], Cell]
     finish: Callable[[Cell], Value]
     neutral: Cell | None
+    run: Callable[[Fragment, Sequence[int]], Cell] | None = None
 
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
@@ -96,7 +100,8 @@ def emit_reduction(
             value.compute_together(range(i, min(i + 2, value.layout.elements_per_lane)))
         return how.load(value, i)
 
-    cells = _joined_cells(low, n, value.layout, load, how, inside, two, n.id in low.matrix.late_sums)
+    run = None if how.run is None else partial(how.run, value)
+    cells = _joined_cells(low, n, value.layout, load, how, inside, two, n.id in low.matrix.late_sums, run)
     reduced = value.layout.project(d)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)
@@ -104,11 +109,11 @@ def emit_reduction(
 
 def _joined_cells(
     low: Lowering, n: Node, layout: Layout, load: Callable[[int], Cell], how: Joining, inside: list[Value] | None,
-    two: bool = False, late: bool = False,
+    two: bool = False, late: bool = False, run: Callable[[Sequence[int]], Cell] | None = None,
 ) -> list[Cell]:  # fmt: skip
     """One cell per element of the layout without the dimension that `n` reduces. `load`: the cell of an element;
     `inside`: which elements are there; `two`: as two chains of even and odd elements; `late`: lanes and waves keep
-    their parts."""
+    their parts; `run`: the cell of elements in the order of their indices, instead of joining their cells."""
     b, d = low.b, str(n.attrs["dim"])
     plan = low.plans[d]
     names = [x for x in layout.dims if x != d]
@@ -117,7 +122,9 @@ def _joined_cells(
     others: dict[tuple[int, ...], Cell] = {}
     places = [tuple(offsets[a] for a in axes) for offsets in layout.element_offsets()]
     two = two and places[:1] == places[1:2]  # else neighbours are of two sums, which are pairs
-    for i, at in enumerate(places):
+    if run is not None:
+        parts |= {at: run(elements) for at, elements in _runs(layout, d, places)}
+    for i, at in enumerate(places) if run is None else ():
         cell = load(i)
         if inside is not None and how.neutral is not None:
             cell = tuple(b.select(inside[i], x, other) for x, other in zip(cell, how.neutral))
@@ -143,6 +150,17 @@ def _joined_cells(
     if plan.waves > 1 and not late:
         cells = across_waves.joined(low, d, cells, how.join, moving_lanes(reduced, reduced.dims))
     return cells
+
+
+def _runs(
+    layout: Layout, d: str, places: Sequence[tuple[int, ...]]
+) -> list[tuple[tuple[int, ...], list[int]]]:  # fmt: skip
+    """A lane's elements by where they lie along the other dimensions, in the order of their indices along `d`."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    along = [offsets[layout.dims.index(d)] for offsets in layout.element_offsets()]
+    for i in sorted(range(len(places)), key=lambda i: (along[i], i)):
+        found.setdefault(places[i], []).append(i)
+    return list(found.items())
 
 
 def _reduce_together(low: Lowering, n: Node, context: Context) -> tuple[Fragment, ...]:
@@ -278,11 +296,29 @@ def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Re
             return b.select(b.cmp("eq", found, lowest), lowest, other)
         return found
 
-    if short_keys(dtype, plan.extent):
+    along = [offsets[layout.dims.index(d)] for offsets in layout.element_offsets()]
+
+    def most_of(v: Fragment, elements: Sequence[int]) -> tuple[Value, Value]:
+        """The key of a lane's largest number, of floats, and its index: comparisons of numbers, one key."""
+        best, step = _first_extreme(b, v, n.op, elements, along, inside)
+        chosen = number_key(b, best, LOWEST)
+        if n.op == "argmin":
+            lowest = b.const(lowest_key(dt.f32), I32)
+            chosen = b.select(b.cmp("eq", chosen, lowest), lowest, b.not_(chosen))
+        return chosen, b.add(places[elements[0]], step)
+
+    as_numbers = dtype.is_float and scalar_type(dtype) is F32
+    several = layout.elements_per_lane // max(1, layout.project(d).elements_per_lane)
+    if short_keys(dtype, plan.extent) and not (as_numbers and dtype is not dt.bf16 and several >= LONG_RUN):
 
         def packed(v: Fragment, i: int) -> Cell:
             word = b.or_(b.shl(key(v, i), 16), b.sub(0xFFFF, places[i]))
             return (word if inside is None else b.select(inside[i], word, b.const(-(1 << 31), I32)),)
+
+        def packed_run(v: Fragment, elements: Sequence[int]) -> Cell:
+            chosen, place = most_of(v, elements)  # a number of bf16 is the upper half of one of f32, and so is its key
+            word = b.or_(b.and_(chosen, -1 << 16), b.sub(0xFFFF, place))
+            return (word if inside is None else b.select(inside[elements[0]], word, b.const(-(1 << 31), I32)),)
 
         empty = b.const(-(1 << 31), I32)
         return Reduction(
@@ -290,6 +326,7 @@ def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Re
             lambda x, y: (b.max_s(x[0], y[0]),),
             lambda c: b.select(b.cmp("eq", c[0], empty), b.const(-1, I32), b.sub(0xFFFF, b.and_(c[0], 0xFFFF))),
             None,
+            packed_run if dtype is dt.bf16 and several > 1 else None,
         )
 
     def load(v: Fragment, i: int) -> Cell:
@@ -308,7 +345,41 @@ def _arg_extreme(low: Lowering, n: Node, layout: Layout, context: Context) -> Re
     def finish(c: Cell) -> Value:
         return b.select(b.cmp("eq", c[1], MOST_INDEX), b.const(-1, I32), c[1]) if inside is not None else c[1]
 
-    return Reduction(load, join, finish, None)
+    def run(v: Fragment, elements: Sequence[int]) -> Cell:
+        chosen, place = most_of(v, elements)
+        there = None if inside is None else inside[elements[0]]  # the first of them is there if any is
+        return chosen, place if there is None else b.select(there, place, b.const(MOST_INDEX, I32))
+
+    return Reduction(load, join, finish, None, run if as_numbers and several > 1 else None)
+
+
+LONG_RUN = 8
+"""Elements of a lane from which on its largest number of 16 bits is found first, although key and index then take two
+words to move between lanes: an element takes 3 operations instead of 10, and a level of lanes 5 more."""
+
+
+def _first_extreme(
+    b: Builder, v: Fragment, op: str, elements: Sequence[int], along: Sequence[int], inside: Sequence[Value] | None
+) -> tuple[Value, Value]:
+    """The largest (smallest) number of a lane's elements, and how far the first such one lies from the first of them,
+    joined in a tree, of which each half comes before the other. NaN gives way to any number, as maxima do it; what is
+    beyond an end is NaN."""
+    join = b.fmax if op == "argmax" else b.fmin
+
+    def of(low: int, high: int) -> tuple[Value, Value]:
+        if high - low == 1:
+            i = elements[low]
+            number = v.element(b, i)
+            if inside is not None:
+                number = b.select(inside[i], number, b.const(math.nan, F32))
+            return number, b.const(along[i] - along[elements[0]], I32)
+        middle = (low + high + 1) // 2
+        (x, first), (y, second) = of(low, middle), of(middle, high)
+        best = join(x, y)
+        return best, b.select(b.fcmp("ne", best, x), second, first)
+
+    best, step = of(0, len(elements))
+    return best, b.select(b.fcmp("ne", best, best), b.const(0, I32), step)  # nothing but NaN: the first
 
 
 def short_keys(dtype: DType, extent: int | None) -> bool:

@@ -44,9 +44,10 @@ def tile_info(low: Lowering, n: Node) -> ArrayInfo:
         return info
     dims = tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in info.dims)
     free = frozenset(dim_name(m.dim) for m in found.moved.values() if m.modulus is None)
+    starts = tuple((dim_name(m.dim), m.step) for m in found.moved.values() if m.step)
     parts = windows(low, n)
     if not parts:
-        return replace(info, dims=dims, moved=free)
+        return replace(info, dims=dims, moved=free, starts=starts)
     extents, offset, cut = list(info.extents), 0, set()
     inside: set[str] = set()
     for i, d in enumerate(info.dims):
@@ -72,7 +73,8 @@ def tile_info(low: Lowering, n: Node) -> ArrayInfo:
     align = min(info.align, offset & -offset) if offset else info.align
     still = free - {str(found.moved[d].dim) for d in parts} | inside
     return replace(
-        info, dims=dims, moved=still, extents=tuple(extents), offset=offset, cut=frozenset(cut), align=align
+        info, dims=dims, moved=still, starts=starts, extents=tuple(extents), offset=offset, cut=frozenset(cut),
+        align=align,
     )
 
 
@@ -135,7 +137,8 @@ def located(
         if low.plans[name].ragged:  # elements past the value's own end are absent, wherever they would lie
             limit = b.max_s(b.min_s(limit, total(b, [first, low.extent(name)])), 0)
         start[name] = total(b, [start.get(name, 0), first])
-        limits[name] = limit
+        if not m.step or low.plans[name].ragged:  # else the part lies inside
+            limits[name] = limit
     tile = low.position(info.names, start)
     moved = {dim_name(m.dim) for m in found.moved.values()}
     place = {d: start[d] for d in found.fixed if d in tile.wave and d not in moved}  # the same for all waves

@@ -14,6 +14,7 @@ from typing import Any
 from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import Node, Region, loop_bounds, region_nodes
 from wavedsl.ir.dataflow.views import placement
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.kernel.open_regions import Loop
 from wavedsl.ir.lower.loop_range import loop_range
@@ -59,12 +60,26 @@ def produce(
     later = {n.id: rings_behind(low, region, n) for n in region.nodes if n.op == "iterate"}
     filled: set[str] = {ring.name for rings in (*later.values(), but) for ring in rings}
     needed = walked(low)
+    own = {n.id for n in region.nodes if n.id in needed}
+    """Nodes of the region that are still to be computed here."""
+
+    def placed(ring: Ring) -> None:
+        """Compute where the tiles of a ring lie: all are brought with the first one, and another one's place may be
+        computed behind that."""
+        numbers = [x for n in ring.members if (found := placement(low.graph, n)) for x in found.numbers()]
+        for x in numbers:
+            for y in postorder(x, lambda y: y.inputs, ()):
+                if y.id in own:
+                    own.discard(y.id)
+                    with low.b.loc(y.loc):
+                        compute_place(low, y, Context(env, iteration, None))
 
     def bring(n: Node, where: Any) -> None:
         nonlocal behind
         ring = low.reads.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
+            placed(ring)
             with low.b.loc(n.loc):
                 fill(low, ring, where, env)
                 ring.advance(low)
@@ -73,7 +88,8 @@ def produce(
                     behind = None
 
     for n in region.nodes:
-        if n.id in needed:
+        if n.id in own:
+            own.discard(n.id)
             with low.b.loc(n.loc):
                 compute_place(low, n, Context(env, iteration, None))
         if n.op == "read":

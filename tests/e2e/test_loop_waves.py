@@ -91,3 +91,38 @@ def test_halves_of_waves_meet_side_by_side(target: str) -> None:
     names = re.findall(r"^\t(\w+)", asm, re.M)
     runs = re.findall(r"(?:ds_bpermute_b32 )+", " ".join(names))
     assert runs and all(len(run.split()) >= 8 for run in runs), runs
+
+
+def largest(**options: Any) -> Any:
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.TilingConstraint(N, 4096)], **options)
+    def kernel(x: wd.Memory[M, N, wd.f32], best: wd.Memory[M, wd.f32], at: wd.Memory[M, wd.i32]):
+        @wd.iterate(N, init_args=[wd.Register[wd.f32](-1e30), wd.Register[wd.i32](0)])
+        def over(best, at):
+            value = wd.read(x)
+            most = wd.max(value, dim=N)
+            return wd.maximum(best, most), wd.where(most > best, wd.argmax(value, dim=N), at)
+
+        wd.write(over[0], best)
+        wd.write(over[1], at)
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_few_rows_give_every_simd_two_waves(target: str) -> None:
+    """A grid of a few long rows had two waves for the four SIMDs of a compute unit."""
+
+    def waves(kernel: Any, m: int | None) -> int:
+        rows = {} if m is None else {M: m}
+        return kernel.compile(target=target, subs={N: 65536, **rows}).block[0] // 64
+
+    assert waves(largest(), 64) == 8
+    assert waves(largest(), 8192) == 2  # others are on the unit
+    assert waves(largest(dynamic=[M]), None) == 2  # nobody knows
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_few_rows_are_right(target: str) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 16390)).astype(np.float32)
+    x[1, 16389] = x[2, 4096] = 9
+    agree(largest(), [x, np.zeros(3, np.float32), np.zeros(3, np.int32)], target)

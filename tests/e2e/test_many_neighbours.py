@@ -6,15 +6,17 @@ their way, and one term.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from agree import TARGETS, agree, near
 
 import wavedsl as wd
 
-H, W = wd.symbols("H W")
+H, W, C, I, J = wd.symbols("H W C I J")
 
 
 def weighted(radius: int) -> Any:
@@ -36,6 +38,35 @@ def weighted(radius: int) -> Any:
         wd.write(total / weights, y)
 
     return kernel
+
+
+@wd.wave([wd.WorkgroupConstraint(H, 4, 1), wd.WorkgroupConstraint(W, 8, 0), wd.WorkgroupConstraint(C, 64, 2)])
+def by_channel(
+    x: wd.Memory[H, W, C, wd.bf16], w: wd.Memory[I, J, C, wd.bf16], y: wd.Memory[H, W, C, wd.f32],
+):  # fmt: skip
+    """A filter of 7 x 7 of each channel's own."""
+    total = 0.0
+    for i in range(7):
+        for j in range(7):
+            value = wd.read(x, mapping=wd.IndexMapping((H, W, C), {H: H + (i - 3), W: W + (j - 3)}))
+            total = total + wd.cast(value, wd.f32) * wd.cast(wd.read(w[i, j]), wd.f32)
+    wd.write(total, y)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_right_by_channel(target: str) -> None:
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((9, 10, 72), (7, 7, 72)))
+    agree(by_channel, [x, w, np.zeros(x.shape, np.float32)], target, compare=near(64, 1e-5))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_what_several_elements_are_loaded_by_is_not_held_for_the_last(
+    target: str, oracle: Callable[[str], str]
+) -> None:  # fmt: skip
+    """Four channels a lane went one after the other, each through all 98 loads of four: 424 bytes of scratch."""
+    oracle("ptxas")
+    assert not by_channel.compile(target=target, subs={H: 56, W: 56, C: 192, I: 7, J: 7}).resources.spills
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])

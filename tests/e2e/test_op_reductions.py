@@ -72,6 +72,44 @@ def test_index_of_the_extreme(op: str, dtype: wd.DType, target: str, oracle: Cal
     agree(column, [numbers((13, 40), dtype), np.zeros(40, np.int32)], target)
 
 
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("dtype", [wd.f32, wd.bf16, wd.f16], ids=str)
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_index_of_the_extreme_of_long_rows(op: str, dtype: wd.DType, target: str) -> None:
+    """Many elements to a lane: whatever they are, the first of equals, none beyond the end, NaN last."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 2, 0)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, wd.i32]):
+        wd.write(getattr(wd, op)(wd.read(a), dim=N), b)
+
+    worst = -math.inf if op == "argmax" else math.inf
+    for n in (1000, 1024):
+        a = numbers((9, n), dtype)
+        a[1] = np.where(np.random.default_rng(1).integers(0, 2, n), math.nan, worst)
+        a[2], a[3, :], a[4, :] = worst, 0.0, -0.0
+        a[3, 500:], a[4, 37:] = -0.0, 0.0
+        a[5, : n - 1] = math.nan
+        a[6] = -np.arange(n) if op == "argmax" else np.arange(n)
+        agree(kernel, [a, np.zeros(9, np.int32)], target)
+
+
+@pytest.mark.parametrize("dtype", [wd.f32, wd.bf16, wd.f16], ids=str)
+def test_an_element_of_an_argmax_takes_few_operations(dtype: wd.DType) -> None:
+    """A maximum, a comparison and a choice; a key of its own, and comparisons of keys and indices, were 13 to 18."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 1, 0), wd.TilingConstraint(N, 4096)])
+    def kernel(a: wd.Memory[M, N, dtype], b: wd.Memory[M, wd.i32]):
+        @wd.iterate(N, init_args=[wd.Register[wd.i32](0)])
+        def last(_):
+            return wd.argmax(wd.read(a), dim=N)
+
+        wd.write(last, b)
+
+    (loop,) = kernel.compile(target="sm_90a", subs={M: 4096, N: 1 << 17}).resources.loops
+    lane = 4096 // kernel.compile(target="sm_90a", subs={M: 4096, N: 1 << 17}).block[0]
+    assert loop.instructions["alu"] <= 4 * lane + 100  # and what joins lanes and warps
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("op", ["any", "all"])
 def test_truth(op: str, target: str) -> None:

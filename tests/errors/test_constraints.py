@@ -45,6 +45,10 @@ RESOLUTION = [
      "wd.WorkgroupConstraint(M, BM, 0), wd.WaveConstraint(M, 16), wd.HardwareConstraint(waves_per_block=(1, 4, 1))",
      {"BM": 64}, "waves_per_block=(1, 4, 1) divides the workgroup differently",
      "wd.HardwareConstraint(waves_per_block=(1, 4, 1))", "give (4, 1, 1)"),
+    ("waves-per-block-of-trips",
+     "wd.WorkgroupConstraint(M, 1, 0), wd.TilingConstraint(N, 32), wd.HardwareConstraint(waves_per_block=8)",
+     {}, "waves_per_block=(8,) asks for 8 waves, but the tiles along the grid's axes give 1",
+     "wd.HardwareConstraint(waves_per_block=8)", "a trip's tile of 32: wd.WaveConstraint(N, 4)"),
     ("waves-per-block-limit", "wd.WorkgroupConstraint(M, BM, 0), wd.HardwareConstraint(waves_per_block=(8, 4))",
      {"BM": 64}, "waves_per_block=(8, 4) asks for 32 waves, but a workgroup has at most 16",
      "wd.HardwareConstraint(waves_per_block=(8, 4))", "a product of at most 16"),
@@ -74,6 +78,19 @@ def test_resolution(constraints: str, subs: dict, message: str, underlined: str,
     assert raised.value.message.startswith(message), raised.value.message
     assert hint in raised.value.hint
     assert_points_at(raised.value, underlined)
+
+
+def test_waves_that_share_rows_are_no_waves_of_the_grid() -> None:
+    kernel = _kernel("wd.WorkgroupConstraint(M, 1, 0), wd.HardwareConstraint(waves_per_block=8)")
+    with pytest.raises(wd.ConstraintError) as raised:
+        kernel.compile(target="gfx942", subs={wd.sym.M: 100, wd.sym.N: 100})
+    wanted = "for 8 waves that share a row: wd.WorkgroupConstraint(N, 128, 1) and wd.WaveConstraint(N, 16)"
+    assert wanted in raised.value.hint
+
+
+def test_a_tile_that_python_divided() -> None:
+    """128 / 4 is 32.0, as BM / 4 of a symbol is 32."""
+    assert run("x = wd.WaveConstraint(M, 128 / 4)\n")["x"].tile == 32
 
 
 def test_a_derived_tile_must_be_whole() -> None:

@@ -29,6 +29,11 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "block_scaled_gemm": ("--m 70 --n 140 --k 200", "--m 64 --n 130 --k 128 --dtype bf16"),
     "cross_entropy": ("--m 9 --n 100", "--m 4 --n 513", "--rows long --dtype bf16 --m 2 --n 9000"),
+    "sampling": (
+        "--m 3 --n 9000", "--m 2 --how drawn --temperature 0.7", "--how head --m 5 --n 768 --dtype f16",
+        "--m 2 --n 300 --dtype f32",
+    ),
+    "policy_loss": ("--m 3 --n 4200", "--m 5 --n 300 --dtype f16 --beta 0"),
     "norm_quantise": ("--m 9 --n 130", "--m 5 --n 1000 --dtype f16"),
     "causal_conv": ("--time 20 --channels 40", "--time 3 --channels 64 --dtype bf16"),
     "mla_decode": ("--lengths 70,0 --heads 16", "--heads 64 --lengths 33,64 --dtype f16 --splits 1"),
