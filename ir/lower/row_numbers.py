@@ -118,6 +118,8 @@ class RowAt:
         self.low, self.b, self.row, self.context, self.loaded = low, low.b, row, context, loaded
         self.at: Value = low.b.i32(at) if isinstance(at, int) else at
         self.made: dict[int, Value] = {}
+        self.others: dict[str, Any] = {}
+        """Indices along other dimensions of the value, where coordinates depend on them."""
         self.base = low.base_at(context.iteration)
 
     def number(self, x: Node) -> Value:
@@ -157,6 +159,8 @@ class RowAt:
         for name in free_names(c):
             if name == self.row:
                 values[name] = self.at
+            elif name in self.others:
+                values[name] = self.others[name]
             else:
                 values[name] = self.base[name] if name in self.base else symbols[name]
         where = IndexLowering(b, values)(c)
