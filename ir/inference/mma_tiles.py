@@ -64,14 +64,17 @@ def shared_operands(
 
 
 def shared_reads(graph: Graph) -> frozenset[int]:
-    """Reads that matrix instructions may take straight from shared memory: of whole bytes, used by products alone."""
+    """Reads that matrix instructions may take straight from shared memory: of whole bytes, used by products alone, of
+    tiles or of runs that copies can have."""
     users: dict[int, list[tuple[Node, int]]] = {}
     for n in graph.all_nodes():
         for position, x in enumerate(n.inputs):
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or not is_tile(graph, n):
+        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2:
+            continue
+        if not is_tile(graph, n) and n.id not in graph.gathered:
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:

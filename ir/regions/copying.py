@@ -19,7 +19,7 @@ from wavedsl.ir.kernel.open_regions import Loop
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.lower_values import emit_node
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.rings import Ring, fill
+from wavedsl.ir.lower.rings import Ring, fill, settle
 from wavedsl.ir.regions.ring_plans import ENOUGH_SLOTS, second_products
 from wavedsl.ir.schedule.steps import Context, Env, Key
 from wavedsl.ir.staging.lower_reads import direct_steps
@@ -39,7 +39,8 @@ def walked(low: Lowering) -> set[int]:
         if n.op == "iterate" and rings_inside(low, n.attrs["body"]):
             work += [x for x in loop_bounds(n) if x is not None]
         elif n.id in copied:
-            found_place = placement(low.graph, n)
+            found_place, rows = placement(low.graph, n), low.reads.rows.get(n.id)
+            work += rows.numbers.singles if rows is not None else []
             work += found_place.numbers() if found_place is not None else []
     found: set[int] = set()
     while work:
@@ -149,6 +150,8 @@ def _produce_loop(
             ring.advance(low)
         later = ()
     with entered(low, body, iteration, first):
+        for ring in own_rings(low, body):
+            settle(low, ring, env)
         if isinstance(trips, int) and trips <= 1:
             if trips:
                 produce(low, body, env, 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from wavedsl.ir.addresses.staged import Staged
@@ -26,6 +27,8 @@ from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import BARRIER_BYTES, Ring, map_of, reserve
 from wavedsl.ir.lower.short_tiles import array_rows
 from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
+from wavedsl.ir.staging.copy_steps import RingRows
+from wavedsl.ir.staging.gathered_rows import only_for_rows
 from wavedsl.ir.staging.plan_reads import invariant_reads
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
 from wavedsl.ir.staging.strategy import MOST_STAGES, Strategy
@@ -102,6 +105,9 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     if refused:
         strategy.why["results"] = "; ".join(dict.fromkeys(refused))
     reserve(low, rings)
+    for ring in rings:
+        ring.gathers = {n.id: partial(RingRows, low, n) for n in ring.members if n.id in low.reads.rows}
+    low.placing |= only_for_rows(low, low.reads.rows)
     if low.room.top > low.target.shared_bytes:
         asked = f"Schedule(stages={stages}): " if fixed else ""
         raise ConstraintError(
@@ -267,7 +273,10 @@ def _planned(low: Lowering, n: Node, slots: int) -> Any:
         return plan_fetched(n, *low.fetched_view(n), low.target, slots, left)
     info = low.view_info(n)
     use = low.reads.matrix_uses[n.id]
-    return plan_matrix(n, info, low.layout(n), use, low.partition, low.target, slots, left, False)
+    planned = plan_matrix(n, info, low.layout(n), use, low.partition, low.target, slots, left, False)
+    if n.id in low.reads.rows:  # brought by the threads of one warpgroup
+        planned = replace(planned, threads=low.target.wave_size, asynchronous=True)
+    return planned
 
 
 def _bytes(low: Lowering, ring: Ring) -> int:
@@ -304,7 +313,8 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
 def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) -> None:
     """Tensor maps as parameters: in place of an array's pointer where nothing else needs it, else hidden ones."""
     params = low.kernel.params
-    ringed = {n.id for ring in rings for n in ring.members} | {o.node.id for o in outlets}
+    mapped = [(ring, n) for ring in rings for n in ring.members if n.id not in low.reads.rows]
+    ringed = {n.id for _, n in mapped} | {o.node.id for o in outlets}
     pointed = {n.attrs["memory"] for n in region_nodes(low.graph.region) if "memory" in n.attrs and n.id not in ringed}
     known: dict[TensorBoxes, int] = {}
 
@@ -324,11 +334,10 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
             known[boxes] = at
         return at
 
-    for ring in rings:
-        for n in ring.members:
-            parts = ring.cluster.along(ring.axes(n))
-            ended = next((end.axis for end in tile_ends(low, n)), None)
-            ring.maps[n.id] = take(map_of(low.reads.staged[n.id], parts, ended))
+    for ring, n in mapped:
+        parts = ring.cluster.along(ring.axes(n))
+        ended = next((end.axis for end in tile_ends(low, n)), None)
+        ring.maps[n.id] = take(map_of(low.reads.staged[n.id], parts, ended))
     for outlet in outlets:
         outlet.param = take(outlet.boxes)
     offset = 0

@@ -44,12 +44,14 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
-        with b.if_(b.elect()) as one:
-            b.one_thread = True
-            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
-            release(low)
-            b.one_thread = False
-            one.yield_()
+        if any(ring.gathers for ring in rings):
+            copy_all(low, rings)
+        else:
+            with b.if_(b.elect()) as one:
+                b.one_thread = True
+                copy_all(low, rings)
+                b.one_thread = False
+                one.yield_()
         for _ in low.room.parts:
             b.cluster_barrier()
             low.note("meet the cluster, which adds its sums")
@@ -75,6 +77,12 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         # Shared memory that others still read, write to or arrive in must live until they are done. Those who add sums
         # have said so when they had read all parts.
         b.cluster_barrier(half="wait" if low.room.parts else None)
+
+
+def copy_all(low: Lowering, rings: Sequence[Ring]) -> None:
+    """What those who only copy do."""
+    each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+    release(low)
 
 
 def begin(low: Lowering) -> None:

@@ -17,18 +17,19 @@ from math import gcd
 from typing import Any
 
 from wavedsl.ir.addresses.coordinates import total
-from wavedsl.ir.addresses.mapped_runs import counted_along, run_length
+from wavedsl.ir.addresses.mapped_runs import counted_along, resolved, run_length
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.dataflow.graph import Node
+from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.kernel.kernel_ir import Value, vector
 from wavedsl.ir.lower.lower_mapped import extent_multiple, mapping_of
 from wavedsl.ir.lower.lowering import Lowering, never
-from wavedsl.ir.lower.row_numbers import Numbers, RowAt, add_numbers, may_be_placed, written_arrays
+from wavedsl.ir.lower.row_numbers import Numbers, RowAt, Seen, add_numbers, may_be_placed, written_arrays
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context, Env, Key, Step
 from wavedsl.ir.symbols import dim_name, free_names
+from wavedsl.ir.target import Target
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,24 @@ class GatheredRows:
     ahead: bool
 
 
-def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
+@dataclass(frozen=True)
+class Gather:
+    """What a read's mapping says before anything is cut: `row`, `fast`, `axis`, `numbers` and `runs` as in
+    `GatheredRows`; `step`: what bytes from run to run are a multiple of, where vectors lie in runs as a whole."""
+
+    row: str
+    fast: str
+    axis: int
+    numbers: Numbers
+    runs: bool
+    step: int
+
+
+def gather(low: Lowering | Seen, n: Node) -> Gather | None:
     """How a read gathers rows; None where it does not, or where that cannot be proven right."""
     if n.op != "read" or n.attrs.get("mapping") is None or is_tile(low.graph, n) or len(n.dims) != 2:
         return None
-    info, mapping = low.arrays[n.attrs["memory"]], mapping_of(low, n)
+    info, mapping = low.arrays[n.attrs["memory"]], resolved(low.graph, n)
     axis = info.contiguous()
     if axis is None or info.far or info.dtype.packed or info.dtype.bits < 8:
         return None
@@ -70,23 +84,63 @@ def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
             runs = runs or (i != axis and fast in free_names(c))
         elif not add_numbers(low, n.inputs[c], region, found, written):
             return None
-    plan, across = low.plans[row], low.plans[fast]
-    extent, multiple = info.extents[axis], info.extent_multiple(axis)
     step = 0
     for i in range(len(info.dims)):
         if i != axis:
             step = gcd(step, info.stride_multiple(i))
-    if runs:
-        # As far as vectors go a run is a row of its own: one lies in it as a whole, and in the array.
-        step = gcd(step, gcd(run, multiple) * info.elsize)
-        extent, multiple = across.extent, across.extent if across.extent is not None else extent_multiple(low, fast)
+    if runs:  # as far as vectors go a run is a row of its own: one lies in it as a whole, and in the array
+        step = gcd(step, gcd(run, info.extent_multiple(axis)) * info.elsize)
+    return Gather(row, fast, axis, found, runs, max(1, step))
+
+
+def gathered_rows(low: Lowering, n: Node) -> GatheredRows | None:
+    """A read that gathers rows, with the tile of them as it is cut; None where `gather` finds none."""
+    found = gather(low, n)
+    if found is None:
+        return None
+    info, axis = low.arrays[n.attrs["memory"]], found.axis
+    plan, across = low.plans[found.row], low.plans[found.fast]
+    extent, multiple = info.extents[axis], info.extent_multiple(axis)
+    if found.runs:
+        extent = across.extent
+        multiple = extent if extent is not None else extent_multiple(low, found.fast)
     own = {dim_name(d): d for d in n.dims}
     tile = replace(
-        info, dims=(own[row], own[fast] if runs else info.dims[axis]),
+        info, dims=(own[found.row], own[found.fast] if found.runs else info.dims[axis]),
         strides=(None, info.elsize), extents=(plan.extent, extent),
-        stride_multiples=(max(1, step), info.elsize), extent_multiples=(1, multiple),
+        stride_multiples=(found.step, info.elsize), extent_multiples=(1, multiple),
     )  # fmt: skip
-    return GatheredRows(n, row, fast, axis, tile, found, runs, not runs and _settled(low, n, found))
+    ahead = not found.runs and _settled(low, n, found.numbers)
+    return GatheredRows(n, found.row, found.fast, axis, tile, found.numbers, found.runs, ahead)
+
+
+LEAST = 4
+"""Bytes of the narrowest asynchronous copy."""
+
+
+def gathered_operands(graph: Graph, dims: Mapping[Any, Any], arrays: Mapping[str, ArrayInfo]) -> frozenset[int]:
+    """Gathers, by id, that copies of a word or more can bring to shared memory, whatever the tiles are. `dims`: sizes
+    of the dimensions, as far as they are known."""
+    seen = Seen(graph, arrays)
+    sizes = {dim_name(d): size for d, size in dims.items() if isinstance(size, int)}
+    out = set()
+    for n in graph.all_nodes():
+        found = gather(seen, n) if n.op == "read" and n.attrs["memory"] in arrays else None
+        if found is None:
+            continue
+        info = arrays[n.attrs["memory"]]
+        end = sizes.get(found.fast, 1) if found.runs else info.extent_multiple(found.axis)
+        if gcd(info.align, found.step, end * info.elsize) >= LEAST:
+            out.add(n.id)
+    return frozenset(out)
+
+
+def with_gathers(
+    graph: Graph, dims: Mapping[Any, Any], arrays: Mapping[str, ArrayInfo], target: Target
+) -> Graph:
+    """`graph` with what is known of its gathers, where the chip has instructions that take tiles from shared memory."""
+    found = gathered_operands(graph, dims, arrays) if target.warpgroup is not None else frozenset()
+    return replace(graph, gathered=found) if found else graph
 
 
 def _along(n: Node, coords: Sequence[Any], axis: int) -> tuple[str, int] | None:

@@ -100,7 +100,7 @@ def _with_fewer(
         plans, problem, depth = _first_that_fits(low, region, reads, attempts, weight, loop)
         if problem is None:
             return plans, depth
-        gathered = [n for n in reads if n.id in low.reads.rows]
+        gathered = [n for n in reads if n.id in low.reads.rows and n.id not in low.reads.matrix_uses]
         if gathered:
             # A gather does without: lanes fetch what they need themselves.
             spared = max(gathered, key=lambda n: tile_bytes(low, n))

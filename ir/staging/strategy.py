@@ -29,8 +29,9 @@ from wavedsl.ir.inference.write_back import written_before
 from wavedsl.ir.layouts.fragment import register_count
 from wavedsl.ir.lower.exchange import SCRATCH
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.tile_ends import tile_ends
+from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.staging.gathered_rows import gathered_rows
 from wavedsl.ir.staging.memory_depth import tile_bytes
 from wavedsl.ir.staging.plan_reads import contraction_fed, product_clocks, wants_shared
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
@@ -123,6 +124,8 @@ def depends(low: Lowering, n: Node) -> set[str]:
 def bulk_problem(low: Lowering, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
+    if staged.node.id in low.reads.rows:
+        return gather_problem(low, staged)
     found = placement(low.graph, staged.node)
     if found is None:
         return f"elements of {info.name} are moved one by one"
@@ -150,6 +153,18 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
             return f"{info.name} repeats along {info.names[i]}"
         if i != c and info.stride_multiple(i) % STRIDE:
             return f"the stride of {info.name} along {info.names[i]} is no multiple of {STRIDE} bytes"
+    return ""
+
+
+def gather_problem(low: Lowering, staged: Staged) -> str:
+    """Why a copying warpgroup cannot bring a gather by copies of its threads; empty if it can."""
+    name, lanes = staged.info.name, low.target.wave_size
+    if not all(simple(low.graph, c) for c in low.reads.rows[staged.node.id].numbers.singles):
+        return f"where {name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
+    if not staged.asynchronous:
+        return f"{name} passes registers on its way to shared memory"
+    if staged.units % lanes:
+        return f"{lanes} threads cannot share out the {staged.units} vectors of a tile of {name}"
     return ""
 
 
@@ -184,6 +199,9 @@ def choose(low: Lowering) -> Strategy:
         refuse(low, no_warpgroup(low.target))
         return found
     budget = low.target.shared_bytes - low.room.top
+    for n in reads:
+        if not is_tile(low.graph, n):
+            low.reads.rows[n.id] = gathered_rows(low, n)
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
     problems += [p for s in plans if (p := bulk_problem(low, s))]
@@ -191,6 +209,9 @@ def choose(low: Lowering) -> Strategy:
     rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
     fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
     problems += [p for p in fetched.values() if p]
+    gathers = [n for n in reads if n.id in low.reads.rows]
+    if gathers and any(may_straddle(low, n) for n in reads):
+        problems.append(f"a tile beside those of {gathers[0].attrs['memory']} may have to be mended by who copies it")
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
@@ -206,9 +227,13 @@ def choose(low: Lowering) -> Strategy:
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.bulk and not found.specialize:
         ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
-        if ahead:
+        if ahead or gathers:
             found.bulk = False
+        if ahead:
             found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
+    if gathers and not found.bulk:
+        # All threads would copy in front of a barrier, and wait: another plan has lanes fetch what they hold.
+        raise ConstraintError(f"no warpgroup copies what is gathered: {found.why['roles']}", gathers[0].loc)
     choose_cluster(low, found)
     choose_order(low, found)
     choose_teams(low, found)
@@ -239,6 +264,8 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 
 COPYING_BOXES = 40
 """Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
+GATHERING_REGISTERS = 96
+"""Registers per thread of a role whose threads all copy, each from places of its own."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 
@@ -475,6 +502,8 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
 def copying_registers(low: Lowering) -> int:
     """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
     tile of f32 is several boxes of 32 columns."""
+    if low.reads.rows:
+        return GATHERING_REGISTERS
     held = any(plan.held for plan in low.inference.mmas.values())
     read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
     deep = any(len(x.dims) > 2 and not x.hidden for x in read)
