@@ -292,7 +292,7 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     if handed(low, ring):
         parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
         b.signal_wait(ring.empty(low), parity)
-    if not gathers:
+    if not by_all(low):
         _start(low, ring, iteration, env)
         return
     if ring.bytes:
@@ -303,7 +303,13 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             one.yield_()
     for gather in gathers:
         gather.copy(context)
-    b.signal_copied(ring.full(low))
+    if gathers:
+        b.signal_copied(ring.full(low))
+
+
+def by_all(low: Lowering) -> bool:
+    """Whether all threads of the copying warpgroup walk the kernel, since tiles of some ring are gathered."""
+    return any(ring.gathers for ring in low.reads.rings)
 
 
 def settle(low: Lowering, ring: Ring, env: Env) -> None:

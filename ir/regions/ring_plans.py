@@ -273,10 +273,11 @@ def _planned(low: Lowering, n: Node, slots: int) -> Any:
         return plan_fetched(n, *low.fetched_view(n), low.target, slots, left)
     info = low.view_info(n)
     use = low.reads.matrix_uses[n.id]
-    planned = plan_matrix(n, info, low.layout(n), use, low.partition, low.target, slots, left, False)
-    if n.id in low.reads.rows:  # brought by the threads of one warpgroup
-        planned = replace(planned, threads=low.target.wave_size, asynchronous=True)
-    return planned
+    gathered = n.id in low.reads.rows  # brought by the threads of one warpgroup
+    threads = low.target.wave_size if gathered else 0
+    return plan_matrix(
+        n, info, low.layout(n), use, low.partition, low.target, slots, left, None if gathered else False, threads
+    )
 
 
 def _bytes(low: Lowering, ring: Ring) -> int:

@@ -20,7 +20,7 @@ from wavedsl.ir.kernel.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.bulk_store import finish
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.rings import Ring, initialise, zero_rest
+from wavedsl.ir.lower.rings import Ring, by_all, initialise, zero_rest
 from wavedsl.ir.lower.workgroup_tiles import Turns
 from wavedsl.ir.regions.copying import loops_inside, produce, ring_states, set_states
 from wavedsl.ir.regions.first_tiles import ask_for_first_fills
@@ -44,7 +44,7 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
-        if any(ring.gathers for ring in rings):
+        if by_all(low):
             copy_all(low, rings)
         else:
             with b.if_(b.elect()) as one:

@@ -158,13 +158,11 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
 
 def gather_problem(low: Lowering, staged: Staged) -> str:
     """Why a copying warpgroup cannot bring a gather by copies of its threads; empty if it can."""
-    name, lanes = staged.info.name, low.target.wave_size
+    name = staged.info.name
     if not all(simple(low.graph, c) for c in low.reads.rows[staged.node.id].numbers.singles):
         return f"where {name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     if not staged.asynchronous:
-        return f"{name} passes registers on its way to shared memory"
-    if staged.units % lanes:
-        return f"{lanes} threads cannot share out the {staged.units} vectors of a tile of {name}"
+        return f"vectors of {name} are too narrow, or too few, for copies by {staged.threads} threads"
     return ""
 
 
@@ -495,7 +493,7 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.view_info(n)
     return plan_matrix(
         n, info, low.layout(n), low.reads.matrix_uses[n.id], low.partition, low.target, 1, budget,
-        low.choices.direct,
+        low.choices.direct, low.target.wave_size if n.id in low.reads.rows else 0,
     )  # fmt: skip
 
 

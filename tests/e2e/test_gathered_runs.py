@@ -73,7 +73,8 @@ def convolution(f: Filter, dtype: wd.DType, tile: tuple[int, int, int], **schedu
 
 
 def check(f: Filter, kernel: Any, target: str, dtype: Any = np.float16, batch: int = 2, filters: int = 64) -> Any:
-    x, w = small((batch, f.height, f.width, f.channels), dtype), small((filters, f.deep), dtype)
+    x = small((batch, f.height, f.width, f.channels), dtype)
+    w = small((filters, -(-f.deep // 16) * 16), dtype)[:, : f.deep]  # rows that bulk copies can have
     y = np.full((batch, f.rows * f.columns, filters), np.nan, np.float32)
     compiled = kernel.compile(x, w, y, target=target)
     compiled.emulate(x, w, y)
@@ -163,3 +164,130 @@ def test_numbers_of_rows_and_places_in_them(target: str) -> None:
     found = np.stack([padded[r, t % 3 : t % 3 + 7].ravel() for t, r in enumerate(rows)])
     found[(ids < 0) | (ids >= 20)] = 0
     np.testing.assert_array_equal(y, found @ w.astype(np.float32).T)
+
+
+def ringed(compiled: Any, *names: str) -> None:
+    """Threads of the copying warpgroup bring these tiles by copies of 16 bytes, and nobody else fetches from there."""
+    strategy = compiled.kernel_ir.notes["lowering"].strategy
+    assert strategy.specialize and all(copied(compiled, name) == {16} for name in names)
+    assert any(op.name == "signal.copied" for op in compiled.kernel_ir.body.walk())
+
+
+@pytest.mark.parametrize(("channels", "bytes"), [(64, 16), (24, 16), (20, 8), (6, 4)], ids=str)
+def test_rings_of_runs(channels: int, bytes: int) -> None:
+    f = Filter(9, 11, channels)
+    compiled = check(f, convolution(f, wd.f16, (64, 64, 64)), "sm_90a")
+    assert copied(compiled) == {bytes}
+    assert compiled.asm.count("cp.async.mbarrier.arrive.noinc") > 0
+
+
+@pytest.mark.parametrize("tile", [(128, 64, 32), (192, 64, 64), (64, 128, 16), (32, 64, 64), (256, 64, 64)], ids=str)
+def test_tiles_of_warpgroups(tile: tuple[int, int, int]) -> None:
+    f = Filter(12, 13, 32)
+    ringed(check(f, convolution(f, wd.bf16, tile), "sm_90a", wd.bf16.storage, filters=136), "x")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"stages": 1}, {"stages": 2}, {"persistent": True}, {"persistent": False}, {"split_k": 3}, {"stream_k": True},
+        {"cluster": (2, 1, 1)}, {"cluster": (1, 2, 1)}, {"cluster": (2, 2, 1)}, {"registers": (56, 224)},
+        {"ping_pong": True, "persistent": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_schedules_of_warpgroups(schedule: dict[str, Any]) -> None:
+    f = Filter(16, 16, 16)
+    tile = (64 if "ping_pong" in schedule else 128, 64, 32)
+    kernel = convolution(f, wd.f16, tile, **schedule)
+    ringed(check(f, kernel, "sm_90a", batch=4, filters=128), "x")
+
+
+@pytest.mark.parametrize("schedule", [{"specialize": False}, {"direct_to_shared": False}], ids=str)
+def test_without_a_copying_warpgroup_lanes_fetch(schedule: dict[str, Any]) -> None:
+    f = Filter(8, 8, 16)
+    compiled = check(f, convolution(f, wd.f16, (64, 64, 32), **schedule), "sm_90a")
+    assert not copied(compiled) and any(op.name == "matrix.start" for op in compiled.kernel_ir.body.walk())
+
+
+def pages(page: int, tile: int, dtype: wd.DType, causal: bool = False, d: int = 64) -> Any:
+    """Attention without a softmax: keys and values lie in pages that are shorter than tiles, or no divisors of them."""
+    cut = [wd.WorkgroupConstraint(P, 64, 0), wd.WorkgroupConstraint(B, 1, 1), wd.TilingConstraint(T, tile)]
+
+    @wd.wave(cut)
+    def kernel(
+        q: wd.Memory[B, P, C, dtype], k: wd.Memory[N, X, C, dtype], v: wd.Memory[N, X, F, dtype],
+        table: wd.Memory[B, Y, wd.i32], y: wd.Memory[B, P, F, wd.f32],
+    ):  # fmt: skip
+        stop = wd.minimum(wd.tile_stop(P), T) if causal else None
+
+        @wd.iterate(T, init_args=[wd.Register[P, F, wd.f32](0.0)], stop=stop)
+        def loop(acc):
+            number = wd.read(table, mapping=wd.IndexMapping((T,), {Y: sympy.floor(T / page)}))
+            place = {N: number, X: sympy.Mod(T, page)}
+            scores = wd.mma(
+                wd.read(q), wd.read(k, mapping=wd.IndexMapping((T, C), place)), wd.Register[P, T, wd.f32](0.0)
+            )
+            if causal:
+                scores = wd.where(wd.index(T) <= wd.index(P), scores, 0.0)
+            return wd.mma(wd.cast(scores, dtype), wd.read(v, mapping=wd.IndexMapping((T, F), place)), acc)
+
+        wd.write(loop, y)
+
+    return kernel
+
+
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize(
+    ("page", "tile", "rows", "keys", "causal"),
+    [(16, 64, 64, 128, False), (16, 32, 100, 96, False), (24, 64, 150, 120, False), (8, 32, 130, 136, True)], ids=str,
+)  # fmt: skip
+def test_pages_shorter_than_tiles(page: int, tile: int, rows: int, keys: int, causal: bool, target: str) -> None:
+    count = -(-keys // page)
+    q, k, v = (small(shape, np.float16) for shape in ((2, rows, 64), (2 * count, page, 64), (2 * count, page, 64)))
+    table = rng.permutation(2 * count).reshape(2, count).astype(np.int32)
+    table[0, 1], table[1, 0] = -1, 2 * count  # no such pages: their keys and values are zero
+    y = np.full((2, rows, 64), np.nan, np.float32)
+    kernel = pages(page, tile, wd.f16, causal)
+    compiled = kernel.compile(q, k, v, table, y, target=target, subs={T: keys})
+    compiled.emulate(q, k, v, table, y)
+    there = (table >= 0) & (table < 2 * count)
+    found = (np.where(there[:, :, None, None], x[np.where(there, table, 0)], 0) for x in (k, v))
+    kk, vv = (x.reshape(2, -1, 64)[:, :keys].astype(np.float32) for x in found)
+    scores = q.astype(np.float32) @ kk.swapaxes(1, 2)
+    if causal:
+        scores = np.where(np.arange(keys) <= np.arange(rows)[:, None], scores, 0)
+    np.testing.assert_array_equal(y, scores @ vv)
+    if target == "sm_90a":
+        ringed(compiled, "k", "v")
+
+
+@pytest.mark.parametrize("index", [wd.i32, wd.i64], ids=str)
+@pytest.mark.parametrize("schedule", [{}, {"persistent": True, "stages": 2}, {"cluster": (1, 2, 1)}], ids=str)
+def test_rows_of_tokens_by_warpgroups(schedule: dict[str, Any], index: wd.DType) -> None:
+    """The rows' numbers are the same in all trips: they are looked up in front of the loop, for each tile anew."""
+    cut = [wd.WorkgroupConstraint(T, 128, 0), wd.WorkgroupConstraint(F, 128, 1), wd.TilingConstraint(K, 64)]
+
+    @wd.wave(cut, schedule=wd.Schedule(**schedule))
+    def kernel(
+        x: wd.Memory[N, K, wd.bf16], ids: wd.Memory[T, index], w: wd.Memory[F, K, wd.bf16], y: wd.Memory[N, F, wd.bf16]
+    ):
+        rows = wd.read(ids)
+
+        @wd.iterate(K, init_args=[wd.Register[T, F, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(x, mapping=wd.IndexMapping((T, K), {N: rows})), wd.read(w), acc)
+
+        wd.write(wd.cast(loop, wd.bf16), y, mapping=wd.IndexMapping((T, F), {N: rows}))
+
+    x, w = small((400, 160), wd.bf16.storage), small((256, 160), wd.bf16.storage)
+    ids = rng.permutation(400)[:300].astype(index.numpy)
+    ids[7], ids[200] = -1, 400  # tokens that do not exist
+    y = np.zeros((400, 256), wd.bf16.storage)
+    compiled = kernel.compile(x, ids, w, y, target="sm_90a")
+    compiled.emulate(x, ids, w, y)
+    ringed(compiled, "x")
+    there = ids[(ids >= 0) & (ids < 400)]
+    want = np.zeros((400, 256), np.float32)
+    want[there] = x[there].astype(np.float32) @ w.astype(np.float32).T
+    np.testing.assert_array_equal(y, want.astype(wd.bf16.storage))

@@ -219,6 +219,23 @@ def test_products_of_f32_overlap(precision: str, tile: tuple[int, int, int], ora
     guard(gemm.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096}).asm)
 
 
+convolution = example_files.load("convolution")
+
+
+@pytest.mark.parametrize("channels", [64, pytest.param(8, marks=pytest.mark.slow)])
+def test_gathers_come_by_wide_copies(channels: int, oracle: Any) -> None:
+    """A convolution: no lane loads a pixel, threads of the copying warpgroup copy vectors, in registers that it has."""
+    oracle("ptxas"), oracle("nvdisasm")
+    c = convolution
+    kernel = c.convolution_kernel(wd.f16, 3, 56, channels)
+    text = kernel.compile(
+        target="sm_90a", subs={c.B: 64, c.H: 56, c.W: 56, c.C: channels, c.P: 3136, c.F: 64, c.K: 9 * channels}
+    ).asm
+    guard(text)
+    assert "ld.global" not in text and re.findall(r"cp\.async\.ca\..*, (\d+), %r\d+;", text) == ["16"] * 8
+    assert "cp.async.mbarrier.arrive.noinc" in text
+
+
 block_scaled = example_files.load("block_scaled_gemm")
 
 
