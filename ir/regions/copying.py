@@ -25,9 +25,9 @@ from wavedsl.ir.schedule.steps import Context, Env, Key
 from wavedsl.ir.staging.lower_reads import direct_steps
 
 
-def loops_inside(region: Region) -> list[Region]:
-    """The regions of all loops in a region, however deep."""
-    return [n.attrs["body"] for n in region_nodes(region) if n.op == "iterate"]
+def regions_inside(region: Region) -> list[Region]:
+    """The regions of all loops and branches in a region, however deep."""
+    return [n.attrs["body"] for n in region_nodes(region) if n.op in ("iterate", "when")]
 
 
 def walked(low: Lowering) -> set[int]:
@@ -38,6 +38,8 @@ def walked(low: Lowering) -> set[int]:
     for n in low.graph.all_nodes():
         if n.op == "iterate" and rings_inside(low, n.attrs["body"]):
             work += [x for x in loop_bounds(n) if x is not None]
+        elif n.op == "when" and rings_inside(low, n.attrs["body"]):
+            work.append(n.inputs[0])
         elif n.id in copied:
             found_place, rows = placement(low.graph, n), low.reads.rows.get(n.id)
             work += rows.numbers.singles if rows is not None else []
@@ -79,6 +81,9 @@ def produce(
                 compute_place(low, n, Context(env, iteration, None))
         if n.op == "read":
             bring(n, iteration)
+        if n.op == "when" and rings_inside(low, n.attrs["body"]):
+            with low.b.loc(n.loc):
+                _produce_if(low, n, env)
         if n.op != "iterate":
             continue
         body: Region = n.attrs["body"]
@@ -88,6 +93,45 @@ def produce(
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration, later[n.id])
+
+
+def _produce_if(low: Lowering, n: Node, env: Env) -> None:
+    """Fill the rings of a branch, where it is taken."""
+    b, body = low.b, n.attrs["body"]
+    flag = low.value(n.inputs[0], env).element(b, 0)
+    if not b.one_thread:
+        flag = b.any_lane(flag, workgroup=True)
+    elif flag.const is None:  # nobody else can be asked, nor has to be
+        flag = b.cmp("ne", b.readfirst(b.select(flag, 1, 0), same=True), 0)
+
+    def fill_all() -> list[Value]:
+        produce(low, body, env)
+        return []
+
+    in_branch(low, flag, body, (), fill_all)
+
+
+def in_branch(
+    low: Lowering, flag: Value, region: Region, carried: Sequence[Value], play: Callable[[], list[Value]], **how: Any
+) -> list[Value]:
+    """What `play` leaves for what is carried, where a region that is no loop is carried out at all; its rings stand
+    where they stood where it is not."""
+    b, rings = low.b, rings_inside(low, region) if low.matrix.strategy.bulk else []
+    if flag.const is not None:
+        return play() if flag.const else list(carried)
+    before = ring_states(rings)
+    with b.if_(flag, **how) as branch:
+        results = play()
+        branch.yield_([*results, *_values(low, ring_states(rings))])
+    if carried or rings:
+        with branch.orelse():
+            branch.yield_([*carried, *_values(low, before)])
+    set_states(rings, branch.results[len(carried) :])
+    return list(branch.results[: len(carried)])
+
+
+def _values(low: Lowering, states: Sequence[Any]) -> list[Value]:
+    return [low.b.i32(x) if isinstance(x, int) else x for x in states]
 
 
 def rings_behind(low: Lowering, region: Region, n: Node) -> list[Ring]:
@@ -120,7 +164,7 @@ def compute_place(low: Lowering, n: Node, context: Context) -> None:
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     """Rings that a region uses per trip, those of the loops inside it included."""
-    regions = [region, *loops_inside(region)]
+    regions = [region, *regions_inside(region)]
     return [ring for ring in low.reads.rings if any(ring.region is r for r in regions)]
 
 
@@ -261,7 +305,7 @@ def unless_empty(
     before = ring_states(rings)
     with b.if_(b.cmp("sgt", trips, 0)) as branch:
         results = play()
-        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
+        branch.yield_([*results, *_values(low, ring_states(rings))])
     with branch.orelse():
         if otherwise is not None:
             otherwise()

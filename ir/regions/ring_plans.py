@@ -287,7 +287,7 @@ def _bytes(low: Lowering, ring: Ring) -> int:
 
 
 def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
-    """Rings of a region's own reads, one per set of products that use them; of the same in loops inside."""
+    """Rings of a region's own reads, one per set of products that use them; the same of loops and branches inside."""
     users = low.users()
     groups: dict[Any, Ring] = {}
     outside = invariant_reads(low, region) if region.dim is not None else []
@@ -307,6 +307,8 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
                 if x.id in low.reads.matrix_uses or x.id in low.reads.fetched:
                     join(x, region)
             _gather(low, body, rings)
+        elif n.op == "when":
+            _gather(low, n.attrs["body"], rings)
         elif (n.id in low.reads.matrix_uses or n.id in low.reads.fetched) and n not in outside:
             join(n, region)
 

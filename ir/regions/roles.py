@@ -22,7 +22,7 @@ from wavedsl.ir.lower.bulk_store import finish
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring, by_all, initialise, zero_rest
 from wavedsl.ir.lower.workgroup_tiles import Turns
-from wavedsl.ir.regions.copying import loops_inside, produce, ring_states, set_states
+from wavedsl.ir.regions.copying import produce, regions_inside, ring_states, set_states
 from wavedsl.ir.regions.first_tiles import ask_for_first_fills
 from wavedsl.ir.regions.ring_plans import ring_buffers
 from wavedsl.ir.schedule.steps import Env
@@ -165,7 +165,7 @@ def uses(low: Lowering, ring: Ring) -> Any:
     around = [
         n.attrs["body"].dim
         for n in low.graph.all_nodes()
-        if n.op == "iterate" and any(r is ring.region for r in (n.attrs["body"], *loops_inside(n.attrs["body"])))
+        if n.op == "iterate" and any(r is ring.region for r in (n.attrs["body"], *regions_inside(n.attrs["body"])))
     ]
     count: Any = 1
     for d in around:

@@ -58,6 +58,8 @@ class Strategy:
     """Workgroups of a cluster."""
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
+    conditional: bool = False
+    """Whether a condition says if a tile is computed."""
     outlets: int = 0
     overlapped: bool = False
     """Whether products of neighbouring trips run together (`product_stages`)."""
@@ -106,14 +108,26 @@ CONDITIONS = {"when": "wd.cond or wd.exit_if", "repeat": "wd.while_loop"}
 
 def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
-    condition under which nothing is copied is none of its business."""
-    if n.op in ("when", "repeat") and any(
-        x.id in low.reads.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
-    ):
+    condition under which nothing is copied is none of its business, and one of what it can work out stops it, too."""
+    if copies_under(low, n) and not _early(low, n):
         return f"what the kernel does depends on a value it computes ({CONDITIONS[n.op]})"
     if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
+
+
+def copies_under(low: Lowering, n: Node) -> bool:
+    """Whether tiles of products are copied under a condition."""
+    if n.op not in ("when", "repeat"):
+        return False
+    return any(x.id in low.reads.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"]))
+
+
+def _early(low: Lowering, n: Node) -> bool:
+    """Whether a condition is one under which a workgroup computes its tile at all, of numbers that any thread has."""
+    around = [x for x in low.graph.all_nodes() if "body" in x.attrs and n in region_nodes(x.attrs["body"])]
+    outside = all(x.op == "when" for x in (n, *around))
+    return outside and not n.attrs["body"].carries and simple(low.graph, n.inputs[0])
 
 
 def depends(low: Lowering, n: Node) -> set[str]:
@@ -222,10 +236,11 @@ def choose(low: Lowering) -> Strategy:
     if wanted and reason:
         raise ConstraintError(refusal(low.choices, "specialize", reason), low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
+    found.conditional = any(copies_under(low, n) for n in low.graph.all_nodes())
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.bulk and not found.specialize:
         ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
-        if ahead or gathers:
+        if ahead or gathers or found.conditional:
             found.bulk = False
         if ahead:
             found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
@@ -323,6 +338,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
         "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
             found.order is not None,
         (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
+        SKIPPED: not found.conditional,
         "warpgroups share more than rings of tiles":
             not staged and not low.reads.made and SCRATCH not in low.kernel.shared_names,
     }  # fmt: skip
@@ -340,6 +356,10 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     )
 
 
+SKIPPED = "a condition says which tiles are computed"
+"""Why nobody can count on what others copy."""
+
+
 def choose_cluster(low: Lowering, found: Strategy) -> None:
     """Workgroups that share operand tiles: those that are asked for, else none.
 
@@ -353,6 +373,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     why = ""
     if 1 < shape.count <= MOST_CLUSTER and not found.specialize:
         why = unshared(low.choices) or found.why.get("roles", "no copying warpgroup")
+    if shape.count > 1 and found.conditional:
+        why = why or SKIPPED
     if why := why or cluster_misfit(low.graph, low.partition, shape):
         hint = "leave cluster out"
         if shape.count > MOST_CLUSTER:

@@ -236,6 +236,19 @@ def test_gathers_come_by_wide_copies(channels: int, oracle: Any) -> None:
     assert "cp.async.mbarrier.arrive.noinc" in text
 
 
+grouped = example_files.load("grouped_gemm")
+
+
+def test_experts_that_are_left_out(oracle: Any) -> None:
+    """Tokens are gathered, and blocks without an expert exit: both roles work out whether theirs is one."""
+    oracle("ptxas"), oracle("nvdisasm")
+    g = grouped
+    sizes = {g.T: 4096, g.G: 80, g.R: 64, g.E: 8, g.N: 4096, g.K: 4096}
+    text = g.grouped_kernel(wd.bf16).compile(target="sm_90a", subs=sizes).asm
+    guard(text)
+    assert "setmaxnreg" in text and re.search(r"cp\.async\.cg\..*, 16, %r\d+;", text)
+
+
 block_scaled = example_files.load("block_scaled_gemm")
 
 
