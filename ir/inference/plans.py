@@ -69,9 +69,9 @@ def plans(
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
     either = [graph, replace(graph, gathered=frozenset())] if graph.gathered else [graph]
     if wide is not None and in_turn:
-        alone = [x for g in either if (x := _by_one(read_once(g), resolved, wide, rows)) is not None]
-        yield from alone
-        if alone:
+        alone = [_by_one(read_once(g), resolved, wide, rows) for g in either]
+        yield from (x for x in alone if x is not None)
+        if alone[-1] is not None:
             return
     if wide is not None and lanes == wide.wave_size:
         for g in either:

@@ -291,3 +291,16 @@ def test_rows_of_tokens_by_warpgroups(schedule: dict[str, Any], index: wd.DType)
     want = np.zeros((400, 256), np.float32)
     want[there] = x[there].astype(np.float32) @ w.astype(np.float32).T
     np.testing.assert_array_equal(y, want.astype(wd.bf16.storage))
+
+
+def test_turns_that_only_a_gather_could_have() -> None:
+    """Neither the plan with a gathered tile nor one without can take turns: that is an error as any (seed 57)."""
+    cut = [wd.WorkgroupConstraint(N, 64, 0), wd.TilingConstraint(K, 16)]
+
+    @wd.wave(cut, subs={T: 32}, schedule=wd.Schedule(ping_pong=True))
+    def kernel(x: wd.Memory[X, K, wd.bf16], y: wd.Memory[T, N, wd.f32]):
+        rows = wd.read(x, mapping=wd.IndexMapping((T, K), {X: wd.Register[T, wd.i32](1)}))
+        wd.write(wd.mma(rows, wd.Register[N, K, wd.bf16](1), wd.Register[T, N, wd.f32](1)), y)
+
+    with pytest.raises(wd.ConstraintError, match="ping_pong"):
+        kernel.compile(np.zeros((1, 2), wd.bf16.storage), np.zeros((32, 7), np.float32), target="sm_90a")
