@@ -62,12 +62,24 @@ def produce(
     later = {n.id: rings_behind(low, region, n) for n in region.nodes if n.op == "iterate"}
     filled: set[str] = {ring.name for rings in (*later.values(), but) for ring in rings}
     needed = walked(low)
+    places = {n.id: i for i, n in enumerate(region.nodes)}
+    computed = 0
+
+    def compute(until: int) -> None:
+        """What the places of tiles are made of, of the nodes of a region in front of one."""
+        nonlocal computed
+        for n in region.nodes[computed:until]:
+            if n.id in needed:
+                with low.b.loc(n.loc):
+                    compute_place(low, n, Context(env, iteration, None))
+        computed = max(computed, until)
 
     def bring(n: Node, where: Any) -> None:
         nonlocal behind
         ring = low.reads.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
+            compute(max((places[x.id] for x in ring.members if x.id in places), default=0))
             with low.b.loc(n.loc):
                 fill(low, ring, where, env)
                 ring.advance(low)
@@ -75,10 +87,8 @@ def produce(
                     behind()
                     behind = None
 
-    for n in region.nodes:
-        if n.id in needed:
-            with low.b.loc(n.loc):
-                compute_place(low, n, Context(env, iteration, None))
+    for i, n in enumerate(region.nodes):
+        compute(i + 1)
         if n.op == "read":
             bring(n, iteration)
         if n.op == "when" and rings_inside(low, n.attrs["body"]):

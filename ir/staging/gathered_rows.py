@@ -77,7 +77,7 @@ def gather(low: Lowering | Seen, n: Node) -> Gather | None:
     written = written_arrays(low)
     if n.attrs["memory"] in written or not may_be_placed(low, n, {row, fast}):
         return None
-    runs = dim_name(mapping.coords[axis]) != fast
+    runs = dim_name(mapping.coords[axis]) != fast or info.names[axis] != fast
     region, found = low.region_of(n), Numbers(row)
     for i, c in enumerate(mapping.coords):
         if not isinstance(c, int):

@@ -304,3 +304,43 @@ def test_turns_that_only_a_gather_could_have() -> None:
 
     with pytest.raises(wd.ConstraintError, match="ping_pong"):
         kernel.compile(np.zeros((1, 2), wd.bf16.storage), np.zeros((32, 7), np.float32), target="sm_90a")
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_places_of_two_operands_of_one_ring(target: str) -> None:
+    """Both operands of a product are gathered, and the place of the second is worked out behind the first's read."""
+    cut = [wd.WorkgroupConstraint(B, 1, 0), wd.WorkgroupConstraint(F, 64, 1), wd.TilingConstraint(K, 64)]
+
+    @wd.wave(cut)
+    def kernel(x: wd.Memory[X, T, C, wd.f16], w: wd.Memory[N, F, wd.f16], y: wd.Memory[B, T, F, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[T, F, wd.f32](0)])
+        def loop(acc):
+            one = wd.Register[K, wd.i32](1)
+            rows = wd.read(x, mapping=wd.IndexMapping((T, K), {X: K // 32, C: K % 32}))
+            columns = wd.read(w, mapping=wd.IndexMapping((K, F), {N: one * 32 + wd.index(K) % 32}))
+            return wd.mma(rows, columns, acc)
+
+        wd.write(loop, y)
+
+    x, w, y = small((3, 64, 32), np.float16), small((64, 128), np.float16), np.zeros((1, 64, 128), np.float32)
+    kernel.compile(x, w, y, target=target, subs={K: 96}).emulate(x, w, y)
+    rows = x.swapaxes(0, 1).reshape(64, 96).astype(np.float32)
+    np.testing.assert_array_equal(y[0], rows @ w[32 + np.arange(96) % 32].astype(np.float32))
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_contiguous_dimensions_of_another_name(target: str) -> None:
+    """What counts along memory is a dimension of the value that the array does not have."""
+    cut = [wd.WorkgroupConstraint(B, 1, 2), wd.WorkgroupConstraint(P, 1, 1), wd.WorkgroupConstraint(T, 32, 0)]
+
+    @wd.wave(cut, subs={P: 3})
+    def kernel(x: wd.Memory[B, C, H, W, wd.f16], w: wd.Memory[F, C, wd.f16], y: wd.Memory[B, P, T, F, wd.f32]):
+        rows = wd.read(x, mapping=wd.IndexMapping((T, C), {H: P - 1, W: T}))
+        wd.write(wd.mma(rows, wd.read(w), wd.Register[T, F, wd.f32](1)), y)
+
+    x, w = small((2, 16, 2, 40), np.float16), small((24, 16), np.float16)
+    y = np.zeros((2, 3, 40, 24), np.float32)
+    kernel.compile(x, w, y, target=target).emulate(x, w, y)
+    want = np.ones_like(y)
+    want[:, 1:] += np.einsum("bchw,fc->bhwf", x.astype(np.float32), w.astype(np.float32))
+    np.testing.assert_array_equal(y, want)
