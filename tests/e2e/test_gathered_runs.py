@@ -334,7 +334,9 @@ def test_contiguous_dimensions_of_another_name(target: str) -> None:
     cut = [wd.WorkgroupConstraint(B, 1, 2), wd.WorkgroupConstraint(P, 1, 1), wd.WorkgroupConstraint(T, 32, 0)]
 
     @wd.wave(cut, subs={P: 3})
-    def kernel(x: wd.Memory[B, C, H, W, wd.f16], w: wd.Memory[F, C, wd.f16], y: wd.Memory[B, P, T, F, wd.f32]):
+    def kernel(
+        x: wd.Memory[B, C, H, W, wd.SHARED, wd.f16], w: wd.Memory[F, C, wd.f16], y: wd.Memory[B, P, T, F, wd.f32]
+    ):
         rows = wd.read(x, mapping=wd.IndexMapping((T, C), {H: P - 1, W: T}))
         wd.write(wd.mma(rows, wd.read(w), wd.Register[T, F, wd.f32](1)), y)
 
