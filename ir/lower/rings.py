@@ -70,9 +70,9 @@ class Ring:
     the tile in all of them."""
     maps: dict[int, int] = field(default_factory=dict)
     """Read → the kernel parameter that holds its tensor map."""
-    gathers: dict[int, Any] = field(default_factory=dict)
-    """Members that the threads of the copying warpgroup bring, each vector from where their numbers say → makes what
-    emits these copies (`copy_steps.RingRows`)."""
+    threaded: dict[int, Any] = field(default_factory=dict)
+    """Members that the threads of the copying warpgroup bring, each its vectors → makes what emits these copies
+    (`copy_steps.RingTile`)."""
 
     @property
     def partners(self) -> int:
@@ -142,7 +142,7 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.room.top = -(-low.room.top // ALIGN) * ALIGN
             staged.offset = low.room.top
             low.room.top += staged.place.bytes * ring.slots
-            if n.id not in low.reads.rows:
+            if n.id not in low.reads.by_threads:
                 ring.bytes += brought(staged, ring.cluster.along(ring.axes(n)))
             name = staged.name if staged.name not in low.room.depths else f"{staged.name}.{n.id}"
             low.room.buffers[n.id] = name
@@ -209,7 +209,7 @@ def initialise(low: Lowering, rings: Sequence[Ring], zeroing: int = 0) -> None:
 
 def arrivals(low: Lowering, ring: Ring) -> int:
     """How many end a phase of the full barriers: the thread that starts bulk copies, and all that copy themselves."""
-    return bool(ring.bytes) + low.target.wave_size * bool(ring.gathers)
+    return bool(ring.bytes) + low.target.wave_size * bool(ring.threaded)
 
 
 def zero_rest(low: Lowering, rings: Sequence[Ring], waves: int) -> bool:
@@ -286,9 +286,9 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     expect = f"expect {ring.bytes} bytes, " if ring.bytes else ""
     low.note(f"fill ring {ring.name}: {waits}{expect}start the copies")
     context = Context(env, iteration, None)
-    gathers = [make() for make in ring.gathers.values()]
-    for gather in gathers:
-        gather.find(context)
+    copies = [make() for make in ring.threaded.values()]
+    for copy in copies:
+        copy.find(context)
     if handed(low, ring):
         parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
         b.signal_wait(ring.empty(low), parity)
@@ -301,23 +301,21 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
             _start(low, ring, iteration, env)
             b.one_thread = False
             one.yield_()
-    for gather in gathers:
-        gather.copy(context)
-    if gathers:
+    for copy in copies:
+        copy.copy(context)
+    if copies:
         b.signal_copied(ring.full(low))
 
 
 def by_all(low: Lowering) -> bool:
-    """Whether all threads of the copying warpgroup walk the kernel, since tiles of some ring are gathered."""
-    return any(ring.gathers for ring in low.reads.rings)
+    """Whether all threads of the copying warpgroup walk the kernel, since they bring tiles of some ring."""
+    return any(ring.threaded for ring in low.reads.rings)
 
 
 def settle(low: Lowering, ring: Ring, env: Env) -> None:
-    """In front of a loop: what the copies of a ring's gathers need in all of its trips."""
-    for make in ring.gathers.values():
-        gather = make()
-        if gather.rows.rows.ahead:
-            gather.settle(env)
+    """In front of a loop: what copies by threads need in all of its trips."""
+    for make in ring.threaded.values():
+        make().settle(env)
 
 
 def _start(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
@@ -327,7 +325,7 @@ def _start(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     tiles = []
     straddles: Value | None = None
     for n in ring.members:
-        if n.id in ring.gathers:
+        if n.id in ring.threaded:
             continue
         origin = Origin(low, n, low.reads.staged[n.id], Context(env, iteration, None), base)
         tiles.append((n, low.reads.staged[n.id], origin))
@@ -368,7 +366,7 @@ def _start(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
 def touch(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     """Ask for what `fill` copies for an iteration of the loop: it comes to the L2 cache and moves nothing else."""
     for n in ring.members:
-        if n.id not in ring.gathers:
+        if n.id not in ring.threaded:
             _touch(low, ring, n, iteration, low.base_at(iteration), env, _share(low, ring, n)[0])
 
 
@@ -408,7 +406,7 @@ def wait_full(low: Lowering, ring: Ring) -> None:
     if not ring.waited:
         low.note(f"wait for ring {ring.name}")
         low.b.signal_wait(ring.full(low), ring.parity)
-        if ring.gathers:
+        if ring.threaded:
             low.b.proxy_fence()  # what threads copied is seen by matrix instructions
         ring.waited = True
 

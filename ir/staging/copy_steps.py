@@ -285,20 +285,33 @@ class _RowsCopy(_TileCopy):
         """Which rows a later trip has is not known yet."""
 
 
-class RingRows(_RowsCopy):
-    """The copy of gathered rows to a ring's slot, by the threads of one wave that does nothing but copy."""
+class RingTile(_TileCopy):
+    """The copy of a tile to a ring's slot, by the threads of one wave that does nothing but copy."""
 
     @cached_property
     def lanes(self) -> CopyLanes:
         return CopyLanes(self.b, self.s, self.b.lane())
 
+    def settle(self, env: Env) -> None:
+        """Emit, in front of a loop, what copies need in all of its trips."""
+
     def find(self, context: Context) -> None:
-        """Emit what says where the rows of a trip are, unless it was settled before the loop."""
-        if not self.rows.rows.ahead:
-            for step in self.numbers():
-                step.emit(context)
+        """Emit what says where the rows of a trip are."""
 
     def copy(self, context: Context) -> None:
         """Emit the copies of a trip's tile."""
         for i in range(self.s.count):
             self.copy_vector(i).emit(context)
+
+
+class RingRows(RingTile, _RowsCopy):
+    """The same of gathered rows."""
+
+    def settle(self, env: Env) -> None:
+        if self.rows.rows.ahead:
+            _RowsCopy.settle(self, env)
+
+    def find(self, context: Context) -> None:
+        if not self.rows.rows.ahead:
+            for step in self.numbers():
+                step.emit(context)

@@ -58,6 +58,8 @@ class Strategy:
     """Workgroups of a cluster."""
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
+    threaded: bool = False
+    """Whether all threads of the copying warpgroup copy, beside the one that starts bulk copies."""
     conditional: bool = False
     """Whether a condition says if a tile is computed."""
     outlets: int = 0
@@ -78,7 +80,8 @@ class Strategy:
 
     def lines(self) -> list[str]:
         """One line per choice."""
-        out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
+        who = "all threads of the copying warpgroup" if self.threaded else "bulk copies by one thread"
+        out = [f"copies: {who if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
         if self.bulk:
             out.append(f"stages: {self.stages}")
@@ -138,8 +141,6 @@ def depends(low: Lowering, n: Node) -> set[str]:
 def bulk_problem(low: Lowering, staged: Staged) -> str:
     """Why a tile cannot be brought by bulk copies; empty if it can."""
     info, tile = staged.info, staged.tile
-    if staged.node.id in low.reads.rows:
-        return gather_problem(low, staged)
     found = placement(low.graph, staged.node)
     if found is None:
         return f"elements of {info.name} are moved one by one"
@@ -170,10 +171,14 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
     return ""
 
 
-def gather_problem(low: Lowering, staged: Staged) -> str:
-    """Why a copying warpgroup cannot bring a gather by copies of its threads; empty if it can."""
-    name = staged.info.name
-    if not all(simple(low.graph, c) for c in low.reads.rows[staged.node.id].numbers.singles):
+def threads_problem(low: Lowering, staged: Staged) -> str:
+    """Why a copying warpgroup cannot bring a tile by copies of its threads; empty if it can."""
+    name, rows = staged.info.name, low.reads.rows.get(staged.node.id)
+    found = placement(low.graph, staged.node)
+    numbers = found.numbers() if found is not None else rows.numbers.singles if rows is not None else ()
+    if written_before(low.graph, staged.node):
+        return f"the kernel writes {name} before it reads it"
+    if not all(simple(low.graph, c) for c in numbers):
         return f"where {name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     if not staged.asynchronous:
         return f"vectors of {name} are too narrow, or too few, for copies by {staged.threads} threads"
@@ -216,14 +221,16 @@ def choose(low: Lowering) -> Strategy:
             low.reads.rows[n.id] = gathered_rows(low, n)
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
-    problems += [p for s in plans if (p := bulk_problem(low, s))]
+    refused = {s.node.id: p for s in plans if (p := bulk_problem(low, s))}
+    by_threads = {s.node.id for s in plans if s.node.id in refused and not threads_problem(low, s)}
+    problems += [p for i, p in refused.items() if i not in by_threads]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
     fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
     problems += [p for p in fetched.values() if p]
     gathers = [n for n in reads if n.id in low.reads.rows]
-    if gathers and any(may_straddle(low, n) for n in reads):
-        problems.append(f"a tile beside those of {gathers[0].attrs['memory']} may have to be mended by who copies it")
+    if any(may_straddle(low, n) for n in reads if n.id not in by_threads):
+        problems += [p for i, p in refused.items() if i in by_threads]  # one thread mends such a tile
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
@@ -240,10 +247,16 @@ def choose(low: Lowering) -> Strategy:
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.bulk and not found.specialize:
         ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
-        if ahead or gathers or found.conditional:
+        if ahead or by_threads or found.conditional:
             found.bulk = False
+        if by_threads:
+            found.why["copies"] = next(iter(refused.values()))
         if ahead:
             found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
+    low.reads.by_threads = frozenset(by_threads) if found.bulk else frozenset()
+    if found.bulk and by_threads:
+        found.threaded = True
+        found.why["copies"] = next(iter(refused.values()))
     if gathers and not found.bulk:
         # All threads would copy in front of a barrier, and wait: another plan has lanes fetch what they hold.
         raise ConstraintError(f"no warpgroup copies what is gathered: {found.why['roles']}", gathers[0].loc)
@@ -277,7 +290,7 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 
 COPYING_BOXES = 40
 """Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
-GATHERING_REGISTERS = 96
+COPYING_VECTORS = 96
 """Registers per thread of a role whose threads all copy, each from places of its own."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
@@ -515,15 +528,15 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.view_info(n)
     return plan_matrix(
         n, info, low.layout(n), low.reads.matrix_uses[n.id], low.partition, low.target, 1, budget,
-        low.choices.direct, low.target.wave_size if n.id in low.reads.rows else 0,
+        low.choices.direct, low.target.wave_size,
     )  # fmt: skip
 
 
 def copying_registers(low: Lowering) -> int:
     """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
     tile of f32 is several boxes of 32 columns."""
-    if low.reads.rows:
-        return GATHERING_REGISTERS
+    if low.reads.by_threads:
+        return COPYING_VECTORS
     held = any(plan.held for plan in low.inference.mmas.values())
     read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
     deep = any(len(x.dims) > 2 and not x.hidden for x in read)

@@ -249,6 +249,18 @@ def test_experts_that_are_left_out(oracle: Any) -> None:
     assert "setmaxnreg" in text and re.search(r"cp\.async\.cg\..*, 16, %r\d+;", text)
 
 
+@pytest.mark.parametrize(
+    ("k", "tile"), [(4092, (128, 256, 64)), pytest.param(4094, (256, 128, 64), marks=pytest.mark.slow)]
+)
+def test_rows_that_no_tensor_map_takes(k: int, tile: tuple[int, int, int], oracle: Any) -> None:
+    """Rows of no multiple of 16 bytes: 128 threads copy both operands, 8 or 4 bytes at a time."""
+    oracle("ptxas"), oracle("nvdisasm")
+    sizes = tiles(*tile, 64, 256) if tile[1] == 256 else tiles(*tile, 128, 128)
+    text = hopper.gemm(BF16).compile(target="sm_90a", subs={**sizes, M: 4096, N: 4224, K: k}).asm
+    guard(text)
+    assert "cp.async.mbarrier.arrive.noinc" in text and "setmaxnreg" in text
+
+
 block_scaled = example_files.load("block_scaled_gemm")
 
 
