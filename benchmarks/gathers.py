@@ -133,6 +133,7 @@ def cases(target: str) -> Iterator[Case]:
         yield filters((128, 64, 64), 64, 56, 64, 64)
         yield filters((128, 64, 64), 64, 56, 64, 64, (128, 64))
         yield filters((128, 64, 64), 64, 56, 24, 64)
+        yield filters((128, 64, 64), 64, 56, 20, 64)
         yield filters((128, 128, 64), 32, 28, 128, 128)
         yield filters((256, 128, 64), 32, 28, 128, 128)
         yield pages(16, 128, 128)

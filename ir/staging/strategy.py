@@ -182,6 +182,9 @@ def threads_problem(low: Lowering, staged: Staged) -> str:
         return f"where {name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     if not staged.asynchronous:
         return f"vectors of {name} are too narrow, or too few, for copies by {staged.threads} threads"
+    assert staged.tile is not None
+    if rows is None and staged.count > MOST_MASKED and low.plans[staged.tile.other].ragged:
+        return f"{staged.count} vectors of {name} per thread, each with rows that may lie outside"
     return ""
 
 
@@ -290,8 +293,12 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 
 COPYING_BOXES = 40
 """Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
-COPYING_VECTORS = 96
-"""Registers per thread of a role whose threads all copy, each from places of its own."""
+COPYING_VECTORS = 64
+"""Registers per thread of a role whose threads all copy, each from places of its own: with 56 ptxas spills some where a
+filter takes 256 pixels."""
+MOST_MASKED = 32
+"""Vectors of a tile that a thread copies at most where rows of the tile may lie outside: each has a mask in a register,
+and with 48 ptxas spills 520 bytes."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 

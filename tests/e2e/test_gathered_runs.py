@@ -181,6 +181,9 @@ def test_rings_of_runs(channels: int, bytes: int, padded: bool) -> None:
     """Threads bring filters, too, where these have rows of no multiple of 16 bytes."""
     f = Filter(9, 11, channels)
     compiled = check(f, convolution(f, wd.f16, (64, 64, 64)), "sm_90a", padded=padded)
+    # What threads copied went through the generic proxy: whoever has waited for it fences before its products.
+    last = compiled.asm[: compiled.asm.index("wgmma.mma_async")].rpartition("mbarrier.try_wait")[2]
+    assert "fence.proxy.async" in last
     assert copied(compiled) == {bytes} and bool(copied(compiled, "w")) == (not padded and f.deep % 8 != 0)
     assert compiled.asm.count("cp.async.mbarrier.arrive.noinc") > 0
 
