@@ -132,6 +132,8 @@ def cases(target: str) -> Iterator[Case]:
     if target == "sm_90a":
         yield filters((128, 64, 64), 64, 56, 64, 64)
         yield filters((128, 64, 64), 64, 56, 64, 64, (128, 64))
+        yield filters((256, 64, 64), 64, 56, 64, 64)
+        yield filters((256, 64, 64), 64, 56, 64, 64, (256, 64))
         yield filters((128, 64, 64), 64, 56, 24, 64)
         yield filters((128, 64, 64), 64, 56, 20, 64)
         yield filters((128, 128, 64), 32, 28, 128, 128)

@@ -34,6 +34,8 @@ class SharedOperands:
     resident: frozenset[tuple[int, int]] = frozenset()
     held: frozenset[tuple[int, int]] = frozenset()
     paired: frozenset[int] = frozenset()
+    gathered: frozenset[int] = frozenset()
+    """Those of `reads` that are no tiles: threads copy them, past the port of shared memory that instructions ask."""
     spread: Mapping[int, Spread] = field(default_factory=dict)
     """Products whose result waves share out, by number."""
 
@@ -60,7 +62,7 @@ def shared_operands(
     held = held_operands(graph, partition, made, target)
     made |= {(number, x.computed) for number, x in spread.items()}
     paired = paired_products(graph, partition, feeds, reads)
-    return SharedOperands(reads, made, lasting, resident, held, paired, spread)
+    return SharedOperands(reads, made, lasting, resident, held, paired, reads & graph.gathered, spread)
 
 
 def shared_reads(graph: Graph) -> frozenset[int]:

@@ -294,8 +294,9 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 COPYING_BOXES = 40
 """Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
 COPYING_VECTORS = 64
-"""Registers per thread of a role whose threads all copy, each from places of its own: with 56 ptxas spills some where a
-filter takes 256 pixels."""
+"""Registers per thread of a role whose threads all copy: with 56 ptxas spills some where rows may lie outside."""
+COPYING_GATHERS = 96
+"""The same where they work out from where: with 72 ptxas spills 136 bytes of a filter of 128 x 64 x 128."""
 MOST_MASKED = 32
 """Vectors of a tile that a thread copies at most where rows of the tile may lie outside: each has a mask in a register,
 and with 48 ptxas spills 520 bytes."""
@@ -543,7 +544,7 @@ def copying_registers(low: Lowering) -> int:
     """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
     tile of f32 is several boxes of 32 columns."""
     if low.reads.by_threads:
-        return COPYING_VECTORS
+        return COPYING_GATHERS if low.reads.rows else COPYING_VECTORS
     held = any(plan.held for plan in low.inference.mmas.values())
     read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
     deep = any(len(x.dims) > 2 and not x.hidden for x in read)
