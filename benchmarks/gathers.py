@@ -179,7 +179,7 @@ def row(target: str, case: Case) -> list[str]:
     timing = sample(compiled, arguments).timing
     busy = ", ".join(f"{unit} {share:.2f}" for unit, share in timing.utilisation.items() if share > 0.3)
     how = [a.text for a in compiled.decisions.atoms if "= read" in a.line]
-    how.sort(key=lambda text: "by index" not in text and "gathered" not in text)
+    how.sort(key=lambda text: ("by index" not in text, "gathered" not in text))
     return [case.name, case.tile, str(timing.cycles), busy, how[0]]
 
 
