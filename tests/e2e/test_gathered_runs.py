@@ -353,3 +353,31 @@ def test_contiguous_dimensions_of_another_name(target: str) -> None:
     want = np.ones_like(y)
     want[:, 1:] += np.einsum("bchw,fc->bhwf", x.astype(np.float32), w.astype(np.float32))
     np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_run_time_extents(target: str) -> None:
+    """Images, filters and pixels are counted at launch. How far images are apart is not known then: lanes fetch."""
+    f = Filter(9, 12, 16)
+    kernel = convolution(f, wd.f16, (64, 64, 32))
+    whole = kernel.compile(target=target, dynamic=(B, F), subs={H: 9, W: 12, C: 16, P: 108, K: f.deep})
+    any_height = kernel.compile(target=target, dynamic=(B, H, P, F), subs={W: 12, C: 16, K: f.deep})
+    assert copied(whole) == {16} and not copied(any_height)
+    for compiled, batch, height, filters in ((whole, 2, 9, 40), (whole, 1, 9, 130), (any_height, 2, 4, 72)):
+        other = Filter(height, 12, 16)
+        x, w = small((batch, height, 12, 16), np.float16), small((filters, f.deep), np.float16)
+        y = np.full((batch, height * 12, filters), np.nan, np.float32)
+        compiled.emulate(x, w, y)
+        np.testing.assert_array_equal(y, other.patches(x) @ w.astype(np.float32).T)
+
+
+@pytest.mark.parametrize("prefetch", [None, 2])
+@pytest.mark.parametrize("dependent", [False, True])
+def test_other_choices_beside_copies_by_threads(dependent: bool, prefetch: int | None) -> None:
+    """Launches that begin early ask for first tiles, and prefetches for later ones, of what bulk copies bring."""
+    f = Filter(16, 16, 16)
+    kernel = convolution(f, wd.f16, (128, 64, 32), dependent=dependent, prefetch=prefetch, persistent=True)
+    ringed(check(f, kernel, "sm_90a", batch=3, filters=72), "x")
+    odd = Filter(10, 10, 12)  # rows of the filter are no multiple of 16 bytes
+    kernel = convolution(odd, wd.f16, (64, 64, 32), dependent=dependent, prefetch=prefetch)
+    assert copied(check(odd, kernel, "sm_90a", padded=False), "w") == {8}
