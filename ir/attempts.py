@@ -32,6 +32,7 @@ from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.regions.own_trips import InStep
+from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
 
 REORDERED = 1.25
@@ -69,7 +70,8 @@ class Attempts:
         last plan's ConstraintError, or the first one's where the user fixed what it refuses."""
         target, choices = self.target, self.choices
         turns, fixed = takes_turns(target, choices), is_fixed(self.graph, target, choices)
-        for plan in plans(self.graph, self.dims, target, contiguous_rows(self.graph, self.arrays), in_turn=turns):
+        graph = with_gathers(self.graph, self.dims, self.arrays, target)
+        for plan in plans(graph, self.dims, target, contiguous_rows(graph, self.arrays), in_turn=turns):
             try:
                 plan, kernel = self.fitted(plan)
                 plan, kernel = self.finer(plan, kernel)
@@ -80,7 +82,7 @@ class Attempts:
                     plan, kernel = self.busier(plan, kernel)
                 return kernel, plan, lack
             except ConstraintError:
-                if not plan.partition.shared_rows and (plan.target is target or fixed):
+                if not plan.partition.shared_rows and (plan.target is target or (fixed and not plan.graph.gathered)):
                     raise
         raise AssertionError("the last plan is for the target itself")
 

@@ -46,6 +46,10 @@ def _arrive(s: Selector, op: Op) -> None:
         s.emit(("mbarrier", "arrive", *_OWN), SINK, address, guard=None if mask is True else mask)
 
 
+def _copied(s: Selector, op: Op) -> None:
+    s.emit(("cp", "async", "mbarrier", "arrive", "noinc", *_OWN), shared_address(s, op.args[0], 0))
+
+
 def _wait(s: Selector, op: Op) -> None:
     address = shared_address(s, op.args[0], 0)
     parity = s.one(op.args[1])
@@ -210,6 +214,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "signal.expect": _expect,
     "signal.arrive": _arrive,
     "signal.arrive.at": _arrive_at,
+    "signal.copied": _copied,
     "signal.wait": _wait,
     "cluster.rank": _rank,
     "load.peer": _load_peer,

@@ -326,7 +326,7 @@ def _store_shared(s: Selector, op: Op) -> None:
 
 
 def _copy_async(s: Selector, op: Op) -> None:
-    """16 bytes bypass L1 (`.cg`, the only size it has); smaller ones go through it.
+    """16 bytes bypass L1 (`.cg`, the only size it has) unless they are `near`; smaller ones go through it.
 
     A masked-off lane's address may lie outside the array: with 0 source bytes nothing is read there. Cache hints are
     left out: see the row (`isa_memory`).
@@ -338,7 +338,7 @@ def _copy_async(s: Selector, op: Op) -> None:
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
     target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
-    words = ("cp", "async", "cg" if bytes_ == 16 else "ca", "shared", "global")
+    words = ("cp", "async", "cg" if bytes_ == 16 and not op.attrs.get("near") else "ca", "shared", "global")
     if mask is True:
         s.emit(words, target, source, Imm(bytes_))
         return

@@ -23,9 +23,10 @@ from wavedsl.ir.target import Target
 
 
 class CopyLanes:
-    """Which part of the tile each copy of a thread moves: coordinates per dimension as (value, constant)."""
+    """Which part of the tile each copy of a thread moves: coordinates per dimension as (value, constant). `number`: the
+    thread's among those that copy."""
 
-    def __init__(self, b: Builder, staged: Staged):
+    def __init__(self, b: Builder, staged: Staged, number: Value | None = None):
         self.b, self.s = b, staged
         dims = list(staged.extents)
         self.fast = dims[-1]
@@ -34,7 +35,7 @@ class CopyLanes:
         height = prod(staged.extents[d] for d in self.rows)
         way = CopyWay(self.fast, staged.vector, staged.deep, staged.across)
         self.spread = spread(self.columns, height, staged.threads, way) if len(self.rows) <= 1 else None
-        self.tid = b.tid()
+        self.tid = b.tid() if number is None else number
         self.by_bit = self._by_bit()
         """The lane parts as columns of the thread's number, where sizes are powers of two."""
 

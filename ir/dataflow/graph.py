@@ -175,6 +175,9 @@ class Graph:
     """What passes have decided, with reasons, for reports."""
     traced: Graph | None = None
     """The kernel as it was traced, where workgroups share what it says of one: its work is counted there."""
+    gathered: frozenset[int] = frozenset()
+    """Reads, by id, whose elements a mapping takes from memory in runs that copies to shared memory can have, as far
+    as is known of their arrays (`gathered_rows.gathered_operands`)."""
     placements: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
     """What `views.placement` has found, by node id. A graph's arguments, constraints and bindings stay as they are."""
 

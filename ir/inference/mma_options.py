@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from wavedsl.ir.dataflow.graph import Node, factors
 from wavedsl.ir.dataflow.mma_dims import product_dims
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.inference.mma_tiles import REGISTER_FILE, REGISTER_STEP, SharedOperands
+from wavedsl.ir.inference.mma_tiles import NARROW, REGISTER_FILE, REGISTER_STEP, SharedOperands
 from wavedsl.ir.layouts.chain import MmaOption
 from wavedsl.ir.layouts.column_pairs import NO_ROWS, Rows, may_take, turned
 from wavedsl.ir.layouts.mma_ports import leading_elements
@@ -46,10 +46,11 @@ def mma_options(
     """Atoms and operand orders of one `mma` node, best first.
 
     Fewest matrix-unit cycles for the wave's tile first, then what takes words of two columns (`MmaAtom.parts`) of an
-    operand that would have to be turned, then the widest store along the dimension of `written` (the memory-contiguous
-    one of the array that the result is written to, and the bits of its elements, if known), then no swap. `rows`: reads
-    whose rows are contiguous in memory, by id, and along which dimension; instructions of column pairs are for these
-    alone, `in_runs` for those along K. Raises ConstraintError where none fits.
+    operand that would have to be turned, then what asks less of shared memory (`_narrow`), then the widest store along
+    the dimension of `written` (the memory-contiguous one of the array that the result is written to, and the bits of
+    its elements, if known), then no swap. `rows`: reads whose rows are contiguous in memory, by id, and along which
+    dimension; instructions of column pairs are for these alone, `in_runs` for those along K. Raises ConstraintError
+    where none fits.
     """
     contiguous, bits = written or ("", 0)
     a, b = (node.inputs[p] for p in factors(node))
@@ -94,7 +95,8 @@ def mma_options(
             both = a.id not in operands.reads and b.id not in operands.reads
             clocks += STORED_CLOCKS * (wm + wn if both else wm if swap else wn) * wk
         turns = turned(atom, ports, dim_name(k), rows) if pairs else 0
-        found.append(MmaOption((clocks, turns, -width, swap, i), atom, swap))
+        narrow = _narrow(atom, (a, b), operands)
+        found.append(MmaOption((clocks, turns, narrow, -width, swap, i), atom, swap))
     if not found and misfits and len(misfits) == len(candidates):
         raise ConstraintError(
             f"no matrix instruction of a warpgroup of {target.name} fits: {misfits[0]}",
@@ -111,6 +113,13 @@ def mma_options(
     if not found:
         _no_atom(node, a.dtype, b.dtype, target, wanted_name)
     return sorted(found, key=lambda o: o.key)
+
+
+def _narrow(atom: MmaAtom, factors: Sequence[Node], operands: SharedOperands) -> bool:
+    """Whether an instruction reads both operands from shared memory and multiplies so little that this takes all of its
+    port, which copies by threads pass, too: 64 pixels by 64 filters for 128 by 64."""
+    shared = atom.asynchronous and all(x.id in operands.reads for x in factors)
+    return shared and atom.n <= NARROW and any(x.id in operands.gathered for x in factors)
 
 
 def _held_clocks(atom: MmaAtom, node: Node, position: int, sizes: Mapping[Any, int], rows: Rows) -> float:

@@ -34,6 +34,8 @@ class SharedOperands:
     resident: frozenset[tuple[int, int]] = frozenset()
     held: frozenset[tuple[int, int]] = frozenset()
     paired: frozenset[int] = frozenset()
+    gathered: frozenset[int] = frozenset()
+    """Those of `reads` that are no tiles: threads copy them, past the port of shared memory that instructions ask."""
     spread: Mapping[int, Spread] = field(default_factory=dict)
     """Products whose result waves share out, by number."""
 
@@ -60,18 +62,21 @@ def shared_operands(
     held = held_operands(graph, partition, made, target)
     made |= {(number, x.computed) for number, x in spread.items()}
     paired = paired_products(graph, partition, feeds, reads)
-    return SharedOperands(reads, made, lasting, resident, held, paired, spread)
+    return SharedOperands(reads, made, lasting, resident, held, paired, reads & graph.gathered, spread)
 
 
 def shared_reads(graph: Graph) -> frozenset[int]:
-    """Reads that matrix instructions may take straight from shared memory: of whole bytes, used by products alone."""
+    """Reads that matrix instructions may take straight from shared memory: of whole bytes, used by products alone, of
+    tiles or of runs that copies can have."""
     users: dict[int, list[tuple[Node, int]]] = {}
     for n in graph.all_nodes():
         for position, x in enumerate(n.inputs):
             users.setdefault(x.id, []).append((n, position))
     found = set()
     for n in graph.all_nodes():
-        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2 or not is_tile(graph, n):
+        if n.op != "read" or n.dtype.bits < 8 or len(n.dims) != 2:
+            continue
+        if not is_tile(graph, n) and n.id not in graph.gathered:
             continue
         space = graph.argument(n.attrs["memory"]).address_space
         if graph.subs.get(space, space) is AddressSpace.GLOBAL:

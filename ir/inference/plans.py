@@ -56,9 +56,10 @@ def plans(
 ) -> Iterator[Plan]:
     """Ways to cut a graph and to lay out its values, best first, each for the target or for its view with four warps as
     the wave: there where every product fits an instruction of a warpgroup, with two waves of 32 rows taken together, as
-    they were given, or with four neighbours together, and registers do not lack. What the user asks for is the only
-    way. `rows`: reads whose rows are contiguous in memory. `in_turn`: the user asks for warpgroups that take tiles in
-    turn, so a tile is one's where its registers hold the sums. Raises ConstraintError where there is none.
+    they were given, or with four neighbours together, and registers do not lack; with gathers that products take from
+    shared memory before such that lanes hold. What the user asks for is the only way. `rows`: reads whose rows are
+    contiguous in memory. `in_turn`: the user asks for warpgroups that take tiles in turn, so a tile is one's where its
+    registers hold the sums. Raises ConstraintError where there is none.
     """
     trail.stage("graph", lambda: graph.text(locations=True))
     word = f"{target.wave_word}s"
@@ -66,22 +67,31 @@ def plans(
     lanes = resolved.hardware.threads_per_wave
     products = any(n.op in PRODUCTS for n in graph.all_nodes())
     wide = target.warpgroup() if target.warpgroup is not None and lanes != target.wave_size and products else None
-    if wide is not None and in_turn and (alone := _by_one(read_once(graph), resolved, wide, rows)) is not None:
-        yield alone
-        return
+    either = [graph, replace(graph, gathered=frozenset())] if graph.gathered else [graph]
+    if wide is not None and in_turn:
+        alone = [_by_one(read_once(g), resolved, wide, rows) for g in either]
+        yield from (x for x in alone if x is not None)
+        if alone[-1] is not None:
+            return
     if wide is not None and lanes == wide.wave_size:
-        yield from _ways(read_once(graph), resolved, wide, rows)
+        for g in either:
+            try:
+                yield from _ways(read_once(g), resolved, wide, rows)
+            except ConstraintError:
+                if g is either[-1]:
+                    raise
         return
     if wide is not None:
-        once = read_once(graph)
-        for given in (*two_together(resolved), resolved, *four_together(resolved)):
-            try:
-                for found in _ways(once, given, wide, rows):
-                    if most_carried(found) <= wide.registers:
-                        yield found
-            except ConstraintError:
-                continue
-    yield from _ways(graph, resolved, target, rows)
+        for g in either:
+            once = read_once(g)
+            for given in (*two_together(resolved), resolved, *four_together(resolved)):
+                try:
+                    for found in _ways(once, given, wide, rows):
+                        if most_carried(found) <= wide.registers:
+                            yield found
+                except ConstraintError:
+                    continue
+    yield from _ways(either[-1], resolved, target, rows)
 
 
 def _ways(graph: Graph, resolved: ResolvedConstraints, target: Target, rows: Rows) -> Iterator[Plan]:

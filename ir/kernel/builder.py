@@ -221,10 +221,11 @@ class Builder(Values):
     def copy_async(
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
-        linear: bool = False, bounded: bool = False, cache: str | None = None,
+        linear: bool = False, bounded: bool = False, near: bool = False, cache: str | None = None,
     ) -> Op:  # fmt: skip
         """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
-        `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before."""
+        `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before. `near`: the same
+        bytes are copied again soon, so they are worth their place in the first-level cache."""
         saddr = self._i32(saddr)
         if simm == 0:
             saddr, simm = self._shared(saddr)
@@ -241,6 +242,8 @@ class Builder(Values):
             attrs["linear"] = True
         if bounded:
             attrs["bounded"] = True
+        if near:
+            attrs["near"] = True
         return self._effect("copy.async", args, attrs)
 
     def touch_global(
@@ -361,6 +364,10 @@ class Builder(Values):
 
     def signal_arrive(self, addr: Operand, mask: Value | None = None) -> Op:
         return self._effect("signal.arrive", (self._i32(addr), mask or self.true), {})
+
+    def signal_copied(self, addr: Operand) -> Op:
+        """Every lane arrives when all asynchronous copies that it has issued are done."""
+        return self._effect("signal.copied", (self._i32(addr),), {})
 
     def signal_wait(self, addr: Operand, parity: Operand) -> Op:
         """Wait until the phase of this parity has ended."""

@@ -367,7 +367,7 @@ _row("atomic.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p *v:any"
      "Indivisibly change the 4 or 8 `bytes` (16: four numbers; of several each by itself) at base + voff + soff + imm by `how` and give what was there: add min_s max_s min_u max_u and or xor xchg (integers), fadd fmin fmax, pk_add_f16 pk_add_bf16 (two in a word), cas (v: expected, then new). Where mask or guard is off the result is unspecified.", effects="read global, write global", uniform="never", attrs="bytes imm how")
 _row("atomic.far", "addr:i64 mask:p *v:any", "attr", "atomic.global at a 64-bit address of each lane.", effects="read global, write global", uniform="never", attrs="bytes how")
 _row("copy.async", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p saddr:i32", "none",
-     "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. Completes at the copy.wait that covers its group.",
+     "Copy `bytes` from global (+ imm) to shared saddr + simm without registers; masked-off bytes become 0. `linear`: saddr is uniform, and lane l's bytes land l * bytes behind it. `bounded` as in load.global. `near`: by way of the first-level cache, where copies may pass it by. Completes at the copy.wait that covers its group.",
      effects="read global, write shared", uniform="never", attrs="bytes imm simm buffer")
 _row("touch.global", "u:buf:buffer voff:i32 u:soff:i32 mask:p u:guard:p", "none", "Bring what `load.global` of the same operands would read into the second-level cache; nothing else changes.", effects="read global", uniform="never", attrs="bytes imm")
 _row("touch.bulk", "u:map:i64 *u:at:i32", "none", "Bring the box of tensor map `map` at coordinates `at` (innermost first) into the second-level cache; nothing else changes.", effects="read global")
@@ -394,6 +394,7 @@ _row("signal.init", "u:addr:i32", "none", "Make the 8 bytes of shared memory at 
 _row("signal.publish", "", "none", "Make the barriers this thread has made known to bulk copies and to the cluster.", effects="sync")
 _row("signal.expect", "u:addr:i32", "none", "Arrive, and let the phase wait for `bytes` more.", effects="sync", attrs="bytes")
 _row("signal.arrive", "u:addr:i32 mask:p", "none", "Arrive once per lane whose mask is set.", effects="sync")
+_row("signal.copied", "u:addr:i32", "none", "Every lane arrives when the copy.async that it has issued before are done.", effects="sync")
 _row("signal.wait", "u:addr:i32 u:parity:i32", "none", "Wait until the phase of this parity has ended.", effects="sync, read shared, write shared")
 _row("signal.arrive.at", "u:addr:i32 cta:i32 mask:p", "none", "Arrive once per lane whose mask is set, at this address of workgroup `cta` of the cluster.", effects="sync")
 _row("copy.bulk", "u:map:i64 u:saddr:i32 u:bar:i32 u:to:i32 *u:at:i32", "none", "Copy the box of tensor map `map` at coordinates `at` (innermost first) to shared saddr; its bytes complete on the barrier at bar. To the same addresses in every workgroup of the cluster whose bit is set in `to`, `receivers` of them; 0: in this one only.", effects="read global, write shared", attrs="buffer receivers")

@@ -144,6 +144,8 @@ class _EqualLoads:
         self.written = {_array(p) for p in kernel.params if p.access != "read"}
         self.held: set[Value] = set()
         """Loads that others have taken already: they stay where they are."""
+        self.stands: dict[Value, list[Value]] = {}
+        """Load → itself and those that have moved to it."""
         self._arrays: dict[Value, str] = {}
         self._walk(kernel.body, {})
         for v, kept in reversed(self.merged.items()):  # what was taken may itself have moved to a later one
@@ -167,8 +169,10 @@ class _EqualLoads:
                 first = known.setdefault(key, result)
                 if first is result:
                     continue
-                if loop and first in own and first not in read and first not in self.held:
+                moved = self.stands.get(first, [first])
+                if loop and first in own and read.isdisjoint(moved) and first not in self.held:
                     self.merged[first] = known[key] = result  # only carried, as far as this
+                    self.stands[result] = [*moved, result]
                 else:
                     self.merged[result] = first
                     self.held.add(first)

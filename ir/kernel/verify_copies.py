@@ -40,9 +40,13 @@ def check_copies(state: Check) -> None:
                     for b in sorted(groups.pop(0)):
                         if progress[b] == "not waited for":
                             progress[b] = "waited for, but no barrier has passed" if waves > 1 else ""
-            elif name in MEETINGS:
+            elif name == "signal.copied":
+                for b in sorted(open_):
+                    progress[b] = "told to a barrier in memory that nobody has waited for"
+                open_.clear()
+            elif name in MEETINGS or name == "signal.wait":
                 for b, p in progress.items():
-                    if p.startswith("waited"):
+                    if p.startswith("told" if name == "signal.wait" else "waited"):
                         progress[b] = ""
             elif name == "load.shared":
                 p = progress.get(op.attrs["buffer"], "")

@@ -64,7 +64,7 @@ def mapped_units(low: Lowering, n: Node, layout: Layout) -> PackedView | None:
     if along is None or view is None:
         return None
     plan = low.plans[along]
-    ends = info.extent_multiple(last), 0 if info.names[last] == along else _multiple(low, along)
+    ends = info.extent_multiple(last), 0 if info.names[last] == along else extent_multiple(low, along)
     if any(size % group for size in (*ends, plan.tile, plan.wave)):
         return None
     units = unit_info(info, group)
@@ -116,7 +116,7 @@ def _units_of_vector(low: Lowering, n: Node, unit: PackedView) -> tuple[int, tup
     width, bits = vector_elements(unit.info, unit.layout, unit.plans)
     if dim_name(coords[c]) != low.arrays[n.attrs["memory"]].names[c]:  # as in `_vector`
         longest = run_length(coords[c], others, unit.info.dims[c]) // unit.group
-        width = gcd(width, unit.info.extent_multiple(c), longest, _multiple(low, unit.dim) // unit.group)
+        width = gcd(width, unit.info.extent_multiple(c), longest, extent_multiple(low, unit.dim) // unit.group)
         width &= -width
     return width, bits[: width.bit_length() - 1]
 
@@ -144,13 +144,13 @@ def _vector(low: Lowering, n: Node, layout: Layout, store: bool) -> tuple[int, t
     if dim_name(coords[c]) != info.names[c]:
         # The array may end where the value's dimension does not, or begin again; and the other way round: the mask of
         # an access is that of its first element.
-        most = gcd(width, info.extent_multiple(c) * repeats, longest, _multiple(low, name))
+        most = gcd(width, info.extent_multiple(c) * repeats, longest, extent_multiple(low, name))
         most &= -most
         width, bits = most, bits[: most.bit_length() - 1]
     return width, bits, min(repeats, width)
 
 
-def _multiple(low: Lowering, dim: str) -> int:
+def extent_multiple(low: Lowering, dim: str) -> int:
     """What a dimension's extent is known to be a multiple of; 0 where no tile sticks out of it."""
     plan = low.plans[dim]
     if plan.extent is not None:
@@ -403,4 +403,4 @@ def store_mapped(low: Lowering, n: Node, value: Fragment, context: Context) -> N
         access.store(group[0] * first, packed, size, guard, high, n.attrs.get("cache"))
 
 
-__all__ = ["MappedAccess", "mapped_groups", "mapping_of", "store_mapped", "symbols_of"]
+__all__ = ["MappedAccess", "extent_multiple", "mapped_groups", "mapping_of", "store_mapped", "symbols_of"]

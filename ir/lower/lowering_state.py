@@ -57,6 +57,8 @@ class ReadPlans:
     """Computed operands that lie in shared memory: node id → `made_tiles.MadeTile`."""
     fetched: frozenset[int] = frozenset()
     """Reads that bulk copies bring as well, and whose elements lanes take from shared memory."""
+    by_threads: frozenset[int] = frozenset()
+    """Reads whose tiles the threads of a copying warpgroup bring, by vectors: gathers, and what no tensor map can."""
     spared: frozenset[int] = frozenset()
     """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
     kept: set[int] = field(default_factory=set)

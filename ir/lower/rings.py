@@ -70,6 +70,9 @@ class Ring:
     the tile in all of them."""
     maps: dict[int, int] = field(default_factory=dict)
     """Read → the kernel parameter that holds its tensor map."""
+    threaded: dict[int, Any] = field(default_factory=dict)
+    """Members that the threads of the copying warpgroup bring, each its vectors → makes what emits these copies
+    (`copy_steps.RingTile`)."""
 
     @property
     def partners(self) -> int:
@@ -139,7 +142,8 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.room.top = -(-low.room.top // ALIGN) * ALIGN
             staged.offset = low.room.top
             low.room.top += staged.place.bytes * ring.slots
-            ring.bytes += brought(staged, ring.cluster.along(ring.axes(n)))
+            if n.id not in low.reads.by_threads:
+                ring.bytes += brought(staged, ring.cluster.along(ring.axes(n)))
             name = staged.name if staged.name not in low.room.depths else f"{staged.name}.{n.id}"
             low.room.buffers[n.id] = name
             low.room.depths[name] = ring.slots
@@ -147,7 +151,8 @@ def reserve(low: Lowering, rings: Sequence[Ring]) -> None:
             low.notes.places[name] = str(staged.place)
             low.reads.ring_of[n.id] = ring
         names = ", ".join(low.room.buffers[n.id] + " (multicast)" * bool(ring.axes(n)) for n in ring.members)
-        low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {ring.bytes} bytes")
+        size = sum(low.reads.staged[n.id].place.bytes for n in ring.members)
+        low.notes.rings.append(f"ring {ring.name}: {names}; {ring.slots} slots of {max(ring.bytes, size)} bytes")
     _reserve_parts(low, rings)
     for ring in rings:
         low.room.top = -(-low.room.top // BARRIER_BYTES) * BARRIER_BYTES
@@ -190,7 +195,7 @@ def initialise(low: Lowering, rings: Sequence[Ring], zeroing: int = 0) -> None:
                 b.touch_map(b.param(i))
         for ring in rings:
             for slot in range(ring.slots):
-                b.signal_init(ring.bars + slot * BARRIER_BYTES, 1)
+                b.signal_init(ring.bars + slot * BARRIER_BYTES, arrivals(low, ring))
                 if handed(low, ring):
                     b.signal_init(ring.bars + (ring.slots + slot) * BARRIER_BYTES, ring.readers * ring.partners)
             if ring.own >= 0:
@@ -200,6 +205,11 @@ def initialise(low: Lowering, rings: Sequence[Ring], zeroing: int = 0) -> None:
         b.cluster_barrier(initial=not zeroed)
     else:
         b.barrier()
+
+
+def arrivals(low: Lowering, ring: Ring) -> int:
+    """How many end a phase of the full barriers: the thread that starts bulk copies, and all that copy themselves."""
+    return bool(ring.bytes) + low.target.wave_size * bool(ring.threaded)
 
 
 def zero_rest(low: Lowering, rings: Sequence[Ring], waves: int) -> bool:
@@ -268,18 +278,55 @@ def map_of(staged: Staged, parts: int = 1, ended: int | None = None) -> TensorBo
 
 
 def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
-    """One thread: wait until the slot is empty, then start the copies of every member for an iteration of the loop.
-    `env` holds what the coordinates of the reads need. What lies outside an array becomes zero by itself."""
+    """One thread, or where members are gathered all of the copying warpgroup: wait until the slot is empty, then start
+    the copies of every member for an iteration of the loop. `env` holds what the coordinates of the reads need. What
+    lies outside an array becomes zero by itself."""
     b = low.b
     waits = "wait until the slot is empty, " if handed(low, ring) else ""
-    low.note(f"fill ring {ring.name}: {waits}expect {ring.bytes} bytes, start the copies")
+    expect = f"expect {ring.bytes} bytes, " if ring.bytes else ""
+    low.note(f"fill ring {ring.name}: {waits}{expect}start the copies")
+    context = Context(env, iteration, None)
+    copies = [make() for make in ring.threaded.values()]
+    for copy in copies:
+        copy.find(context)
     if handed(low, ring):
         parity = 1 - ring.parity if isinstance(ring.parity, int) else b.xor(ring.parity, 1)
         b.signal_wait(ring.empty(low), parity)
+    if not by_all(low):
+        _start(low, ring, iteration, env)
+        return
+    if ring.bytes:
+        with b.if_(b.elect()) as one:
+            b.one_thread = True
+            _start(low, ring, iteration, env)
+            b.one_thread = False
+            one.yield_()
+    for copy in copies:
+        copy.copy(context)
+    if copies:
+        b.signal_copied(ring.full(low))
+
+
+def by_all(low: Lowering) -> bool:
+    """Whether all threads of the copying warpgroup walk the kernel, since they bring tiles of some ring."""
+    return any(ring.threaded for ring in low.reads.rings)
+
+
+def settle(low: Lowering, ring: Ring, env: Env) -> None:
+    """In front of a loop: what copies by threads need in all of its trips."""
+    for make in ring.threaded.values():
+        make().settle(env)
+
+
+def _start(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
+    """One thread starts the bulk copies of a fill, and tells the barrier what they bring."""
+    b = low.b
     base = low.base_at(iteration)
     tiles = []
     straddles: Value | None = None
     for n in ring.members:
+        if n.id in ring.threaded:
+            continue
         origin = Origin(low, n, low.reads.staged[n.id], Context(env, iteration, None), base)
         tiles.append((n, low.reads.staged[n.id], origin))
         if origin.straddles is not None:
@@ -319,7 +366,8 @@ def fill(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
 def touch(low: Lowering, ring: Ring, iteration: Any, env: Env) -> None:
     """Ask for what `fill` copies for an iteration of the loop: it comes to the L2 cache and moves nothing else."""
     for n in ring.members:
-        _touch(low, ring, n, iteration, low.base_at(iteration), env, _share(low, ring, n)[0])
+        if n.id not in ring.threaded:
+            _touch(low, ring, n, iteration, low.base_at(iteration), env, _share(low, ring, n)[0])
 
 
 def _touch(
@@ -358,6 +406,8 @@ def wait_full(low: Lowering, ring: Ring) -> None:
     if not ring.waited:
         low.note(f"wait for ring {ring.name}")
         low.b.signal_wait(ring.full(low), ring.parity)
+        if ring.threaded:
+            low.b.proxy_fence()  # what threads copied is seen by matrix instructions
         ring.waited = True
 
 

@@ -11,15 +11,17 @@ run ahead; so it is what the index is, whenever it is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.addresses.access import whole_buffer
-from wavedsl.ir.addresses.coordinates import total
+from wavedsl.ir.addresses.coordinates import scaled, total
 from wavedsl.ir.addresses.lower_index import IndexLowering
+from wavedsl.ir.addresses.mapped_runs import resolved
 from wavedsl.ir.addresses.move_elements import join_word
-from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, ValueType
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.functions.lower_ops import lower_elementwise
@@ -34,7 +36,19 @@ from wavedsl.ir.schedule.steps import Context
 from wavedsl.ir.symbols import dim_name, free_names
 
 
-def runs_ahead(low: Lowering, x: Node, region: Any) -> bool:
+class Seen:
+    """A graph and what is known of its arrays, where nothing has been cut yet."""
+
+    def __init__(self, graph: Graph, arrays: Mapping[str, ArrayInfo]):
+        self.graph, self.arrays = graph, arrays
+        regions = [(region, x) for region in graph.regions() for x in (*region.carries, *region.nodes)]
+        self._homes = {x.id: region for region, x in regions}
+
+    def region_of(self, n: Node) -> Region:
+        return self._homes[n.id]
+
+
+def runs_ahead(low: Lowering | Seen, x: Node, region: Any) -> bool:
     """Whether a single number of a region may be computed before its iteration: from other such numbers and loads."""
     if low.region_of(x) is not region:
         return True
@@ -60,12 +74,12 @@ class Numbers:
         return self.reads + self.others
 
 
-def written_arrays(low: Lowering) -> set[str]:
+def written_arrays(low: Lowering | Seen) -> set[str]:
     """Arguments that the kernel changes anywhere."""
     return {n.attrs["memory"] for n in low.graph.all_nodes() if ROWS[n.op].effect and "memory" in n.attrs}
 
 
-def add_numbers(low: Lowering, x: Node, region: Region, found: Numbers, written: set[str]) -> bool:
+def add_numbers(low: Lowering | Seen, x: Node, region: Region, found: Numbers, written: set[str]) -> bool:
     """Take an index, and what it is made of, into `found`; False where a lane cannot make it for any row."""
     if x in found.reads or x in found.others or x in found.singles:
         return True
@@ -97,10 +111,10 @@ def add_numbers(low: Lowering, x: Node, region: Region, found: Numbers, written:
     return True
 
 
-def may_be_placed(low: Lowering, n: Node, own: set[str]) -> bool:
+def may_be_placed(low: Lowering | Seen, n: Node, own: set[str]) -> bool:
     """Whether the coordinates of a read depend on no other dimensions of values than `own`."""
     free = own | {dim_name(d) for d in low.graph.index_dims}
-    mapping = mapping_of(low, n)
+    mapping = resolved(low.graph, n)
     values = {dim_name(d) for d in mapping.dims}
     return all(
         isinstance(c, int) or not (values.intersection(free_names(c)) - free) for c in mapping.coords
@@ -118,6 +132,8 @@ class RowAt:
         self.low, self.b, self.row, self.context, self.loaded = low, low.b, row, context, loaded
         self.at: Value = low.b.i32(at) if isinstance(at, int) else at
         self.made: dict[int, Value] = {}
+        self.others: dict[str, Any] = {}
+        """Indices along other dimensions of the value, where coordinates depend on them."""
         self.base = low.base_at(context.iteration)
 
     def number(self, x: Node) -> Value:
@@ -141,8 +157,9 @@ class RowAt:
             return word if per_register(x.dtype) == 1 else b.unpack(word, x.dtype, 0)
         return lower_elementwise(b, x, [self.number(y) for y in x.inputs])
 
-    def coordinate(self, n: Node, i: int) -> tuple[Value, Value]:
-        """(the coordinate of a read along dimension i of its array, whether the array has it)."""
+    def coordinate(self, n: Node, i: int) -> tuple[list[Any], Value]:
+        """(the coordinate of a read along dimension i of its array, as the part that is the row's and, if there is one,
+        what `others` add to it; whether the array has it)."""
         b, c = self.b, mapping_of(self.low, n).coords[i]
         extent = self.low.array(n.attrs["memory"])[1][i]
         if isinstance(c, int):
@@ -151,28 +168,37 @@ class RowAt:
             if where.type is I64 and limit.type is not I64:
                 limit = b.zext(limit)
             inside = b.cmp("ult", where, limit)
-            return (b.trunc(where) if where.type is I64 else where), inside
+            return [b.trunc(where) if where.type is I64 else where], inside
         symbols = symbols_of(self.low)
         values: dict[str, Any] = {}
         for name in free_names(c):
             if name == self.row:
                 values[name] = self.at
+            elif name in self.others:
+                values[name] = self.others[name]
             else:
                 values[name] = self.base[name] if name in self.base else symbols[name]
-        where = IndexLowering(b, values)(c)
-        return where, b.cmp("ult", where, b.const(extent, I32) if isinstance(extent, int) else extent)
+        lowered = IndexLowering(b, values)
+        moving = [s for s in c.free_symbols if dim_name(s) in self.others]
+        parts = [lowered(x) for x in c.as_independent(*moving, as_Add=True)] if moving else [lowered(c)]
+        where = total(b, parts)
+        where = b.i32(where) if isinstance(where, int) else where
+        return parts, b.cmp("ult", where, b.const(extent, I32) if isinstance(extent, int) else extent)
 
     def offset(self, n: Node, leave: int | None = None) -> tuple[Any, Value]:
         """(bytes from the array's first element to where a read has this row, whether that exists); the dimension
         `leave` is at its start."""
         b = self.b
-        terms, inside = [], b.true
+        terms: list[list[Any]] = [[], []]
+        inside = b.true
         for i, stride in enumerate(self.low.array(n.attrs["memory"])[2]):
             if i != leave:
-                where, there = self.coordinate(n, i)
+                parts, there = self.coordinate(n, i)
                 inside = b.pand(inside, there)
-                terms.append(b.mul(where, stride))
-        return total(b, terms), inside
+                for sums, part in zip(terms, parts):
+                    sums.append(scaled(b, part, stride))
+        # The row's own part is one number in all trips, what comes to it one for all rows of a thread.
+        return total(b, [total(b, sums) for sums in terms]), inside
 
     def load(self, n: Node, inside: Value) -> Value:
         """What a read has for this row, if it is `inside`; else 0."""
@@ -185,4 +211,4 @@ class RowAt:
         )  # fmt: skip
 
 
-__all__ = ["Numbers", "RowAt", "add_numbers", "may_be_placed", "runs_ahead", "written_arrays"]
+__all__ = ["Numbers", "RowAt", "Seen", "add_numbers", "may_be_placed", "runs_ahead", "written_arrays"]

@@ -14,21 +14,20 @@ from typing import Any
 from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import Node, Region, loop_bounds, region_nodes
 from wavedsl.ir.dataflow.views import placement
-from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.kernel.open_regions import Loop
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.lower_values import emit_node
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.rings import Ring, fill
+from wavedsl.ir.lower.rings import Ring, fill, settle
 from wavedsl.ir.regions.ring_plans import ENOUGH_SLOTS, second_products
 from wavedsl.ir.schedule.steps import Context, Env, Key
 from wavedsl.ir.staging.lower_reads import direct_steps
 
 
-def loops_inside(region: Region) -> list[Region]:
-    """The regions of all loops in a region, however deep."""
-    return [n.attrs["body"] for n in region_nodes(region) if n.op == "iterate"]
+def regions_inside(region: Region) -> list[Region]:
+    """The regions of all loops and branches in a region, however deep."""
+    return [n.attrs["body"] for n in region_nodes(region) if n.op in ("iterate", "when")]
 
 
 def walked(low: Lowering) -> set[int]:
@@ -39,8 +38,11 @@ def walked(low: Lowering) -> set[int]:
     for n in low.graph.all_nodes():
         if n.op == "iterate" and rings_inside(low, n.attrs["body"]):
             work += [x for x in loop_bounds(n) if x is not None]
+        elif n.op == "when" and rings_inside(low, n.attrs["body"]):
+            work.append(n.inputs[0])
         elif n.id in copied:
-            found_place = placement(low.graph, n)
+            found_place, rows = placement(low.graph, n), low.reads.rows.get(n.id)
+            work += rows.numbers.singles if rows is not None else []
             work += found_place.numbers() if found_place is not None else []
     found: set[int] = set()
     while work:
@@ -60,26 +62,24 @@ def produce(
     later = {n.id: rings_behind(low, region, n) for n in region.nodes if n.op == "iterate"}
     filled: set[str] = {ring.name for rings in (*later.values(), but) for ring in rings}
     needed = walked(low)
-    own = {n.id for n in region.nodes if n.id in needed}
-    """Nodes of the region that are still to be computed here."""
+    places = {n.id: i for i, n in enumerate(region.nodes)}
+    computed = 0
 
-    def placed(ring: Ring) -> None:
-        """Compute where the tiles of a ring lie: all are brought with the first one, and another one's place may be
-        computed behind that."""
-        numbers = [x for n in ring.members if (found := placement(low.graph, n)) for x in found.numbers()]
-        for x in numbers:
-            for y in postorder(x, lambda y: y.inputs, ()):
-                if y.id in own:
-                    own.discard(y.id)
-                    with low.b.loc(y.loc):
-                        compute_place(low, y, Context(env, iteration, None))
+    def compute(until: int) -> None:
+        """What the places of tiles are made of, of the nodes of a region in front of one."""
+        nonlocal computed
+        for n in region.nodes[computed:until]:
+            if n.id in needed:
+                with low.b.loc(n.loc):
+                    compute_place(low, n, Context(env, iteration, None))
+        computed = max(computed, until)
 
     def bring(n: Node, where: Any) -> None:
         nonlocal behind
         ring = low.reads.ring_of.get(n.id)
         if ring is not None and ring.region is region and ring.name not in filled:
             filled.add(ring.name)
-            placed(ring)
+            compute(max((places[x.id] for x in ring.members if x.id in places), default=0))
             with low.b.loc(n.loc):
                 fill(low, ring, where, env)
                 ring.advance(low)
@@ -87,13 +87,13 @@ def produce(
                     behind()
                     behind = None
 
-    for n in region.nodes:
-        if n.id in own:
-            own.discard(n.id)
-            with low.b.loc(n.loc):
-                compute_place(low, n, Context(env, iteration, None))
+    for i, n in enumerate(region.nodes):
+        compute(i + 1)
         if n.op == "read":
             bring(n, iteration)
+        if n.op == "when" and rings_inside(low, n.attrs["body"]):
+            with low.b.loc(n.loc):
+                _produce_if(low, n, env)
         if n.op != "iterate":
             continue
         body: Region = n.attrs["body"]
@@ -103,6 +103,45 @@ def produce(
         if inner:
             with low.b.loc(n.loc):
                 _produce_loop(low, n, inner, env, iteration, later[n.id])
+
+
+def _produce_if(low: Lowering, n: Node, env: Env) -> None:
+    """Fill the rings of a branch, where it is taken."""
+    b, body = low.b, n.attrs["body"]
+    flag = low.value(n.inputs[0], env).element(b, 0)
+    if not b.one_thread:
+        flag = b.any_lane(flag, workgroup=True)
+    elif flag.const is None:  # nobody else can be asked, nor has to be
+        flag = b.cmp("ne", b.readfirst(b.select(flag, 1, 0), same=True), 0)
+
+    def fill_all() -> list[Value]:
+        produce(low, body, env)
+        return []
+
+    in_branch(low, flag, body, (), fill_all)
+
+
+def in_branch(
+    low: Lowering, flag: Value, region: Region, carried: Sequence[Value], play: Callable[[], list[Value]], **how: Any
+) -> list[Value]:
+    """What `play` leaves for what is carried, where a region that is no loop is carried out at all; its rings stand
+    where they stood where it is not."""
+    b, rings = low.b, rings_inside(low, region) if low.matrix.strategy.bulk else []
+    if flag.const is not None:
+        return play() if flag.const else list(carried)
+    before = ring_states(rings)
+    with b.if_(flag, **how) as branch:
+        results = play()
+        branch.yield_([*results, *_values(low, ring_states(rings))])
+    if carried or rings:
+        with branch.orelse():
+            branch.yield_([*carried, *_values(low, before)])
+    set_states(rings, branch.results[len(carried) :])
+    return list(branch.results[: len(carried)])
+
+
+def _values(low: Lowering, states: Sequence[Any]) -> list[Value]:
+    return [low.b.i32(x) if isinstance(x, int) else x for x in states]
 
 
 def rings_behind(low: Lowering, region: Region, n: Node) -> list[Ring]:
@@ -135,7 +174,7 @@ def compute_place(low: Lowering, n: Node, context: Context) -> None:
 
 def rings_inside(low: Lowering, region: Region) -> list[Ring]:
     """Rings that a region uses per trip, those of the loops inside it included."""
-    regions = [region, *loops_inside(region)]
+    regions = [region, *regions_inside(region)]
     return [ring for ring in low.reads.rings if any(ring.region is r for r in regions)]
 
 
@@ -165,6 +204,8 @@ def _produce_loop(
             ring.advance(low)
         later = ()
     with entered(low, body, iteration, first):
+        for ring in own_rings(low, body):
+            settle(low, ring, env)
         if isinstance(trips, int) and trips <= 1:
             if trips:
                 produce(low, body, env, 0)
@@ -274,7 +315,7 @@ def unless_empty(
     before = ring_states(rings)
     with b.if_(b.cmp("sgt", trips, 0)) as branch:
         results = play()
-        branch.yield_([*results, *(b.i32(x) if isinstance(x, int) else x for x in ring_states(rings))])
+        branch.yield_([*results, *_values(low, ring_states(rings))])
     with branch.orelse():
         if otherwise is not None:
             otherwise()

@@ -169,6 +169,9 @@ def _read(low: Lowering, n: Node) -> tuple[tuple[str, ...], str]:
     if staged is not None and staged.loads is not None:
         taken += f", taken by lanes in {staged.loads.bytes} bytes ({staged.loads.atom.name})"
     loads = ("load.shared",) if taken else ()
+    if ring is not None and staged is not None and n.id in ring.threaded:
+        size = staged.vector * info.elsize
+        return ("copy.async",), f"asynchronous copies of {size} bytes per lane{taken} into ring {ring.name}"
     if ring is not None and staged is not None and staged.tile is not None:
         receivers = ring.cluster.along(ring.axes(n))
         shared = f" to {receivers} workgroups" if receivers > 1 else ""

@@ -107,8 +107,8 @@ def _ask(low: Lowering, region: Region, env: Env, iteration: Any, bytes: float) 
             bytes -= ring.bytes
     for n in region.nodes:
         inner = rings_inside(low, n.attrs["body"]) if n.op == "iterate" else []
-        if not inner or bytes <= 0:
-            continue
+        if bytes <= 0 or not any(ring.bytes for ring in inner):
+            continue  # what threads copy nobody asks for
         body: Region = n.attrs["body"]
         first, trips = loop_range(low, n, str(body.dim), env)
         own = own_rings(low, body)
@@ -125,4 +125,5 @@ def _ask(low: Lowering, region: Region, env: Env, iteration: Any, bytes: float) 
 
 def _fills(rings: Sequence[Ring], bytes: float) -> int:
     """Fills of rings, which a loop fills together, that bring so many bytes, without one that waits for a slot."""
-    return min(*(ring.slots for ring in rings), ceil(bytes / sum(ring.bytes for ring in rings)))
+    each = sum(ring.bytes for ring in rings)
+    return min(*(ring.slots for ring in rings), *([ceil(bytes / each)] if each else []))

@@ -359,9 +359,15 @@ def emit_region(
         low.b.barrier()  # readers of these buffers, of an earlier pass, are done
     chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, next_values(n))))
     steps += chunk_steps
-    body = program_order(steps, slots, cyclic=cyclic)
+    ringed = any(x.id in low.reads.ring_of for x in region_nodes(region))
+    body = program_order(steps, slots, cyclic=cyclic, around_loops=not ringed)
     wait_for_early_tiles(low, region, body, steps)
-    emit_straight(low.b, body, steps, env, 0)
+    if ringed:
+        from wavedsl.ir.regions.ring_loops import emit_once  # what chips without bulk copies never need
+
+        emit_once(low, region, body, steps, env)
+    else:
+        emit_straight(low.b, body, steps, env, 0)
     env.iteration = 0
     return [env[k] for k in next_keys]
 
@@ -399,21 +405,16 @@ def same_for_all(low: Lowering, condition: Node, env: Env) -> Value:
 
 def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
     """A branch of the whole workgroup. Where it is not taken, what is carried stays."""
-    b = low.b
+    from wavedsl.ir.regions.copying import in_branch  # what kernels without branches never need
+
     flag = same_for_all(low, n.inputs[0], context.env)
     carried = initial_chunks(low, n, region, context.env)
     env, outer_dim, outer_base = enter(low, context)
-    if flag.const is not None:
-        results = emit_region(low, n, region, env, carried, False) if flag.const else [v for _, v in carried]
-    else:
-        # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
-        stay, one_of, busiest = low.computes_late(region), n.attrs.get("one_of"), n.attrs.get("busiest")
-        with b.if_(flag, stay=stay, one_of=one_of, busiest=busiest) as branch:
-            branch.yield_(emit_region(low, n, region, env, carried, False))
-        if carried:
-            with branch.orelse():
-                branch.yield_([v for _, v in carried])
-        results = list(branch.results)
+    # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
+    results = in_branch(
+        low, flag, region, [v for _, v in carried], lambda: emit_region(low, n, region, env, carried, False),
+        stay=low.computes_late(region), one_of=n.attrs.get("one_of"), busiest=n.attrs.get("busiest"),
+    )  # fmt: skip
     low.loop_dim, low.base = outer_dim, outer_base
     deliver(low, n, region, context, results)
 

@@ -26,6 +26,7 @@ from wavedsl.ir.grid.cluster_sharing import parts_together
 from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.layouts.shared_search import too_large
+from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.staging.plan_reads import holds_loop
 from wavedsl.ir.staging.strategy import (
     asked_of_warpgroups,
@@ -49,6 +50,7 @@ class Ways:
     def __init__(
         self, graph: Graph, dims: Mapping[Any, Any], arrays: Mapping[str, ArrayInfo], target: Target, choices: Choices
     ):
+        graph = with_gathers(graph, dims, arrays, target)
         self.graph, self.arrays, self.target = graph, arrays, target
         turns = takes_turns(target, choices)
         self._left = plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=turns)
@@ -68,7 +70,7 @@ class Ways:
                 reason = plan_misfit(plan, choices, self.arrays)
                 if not reason or plan.partition.shared_rows:  # those that share rows are cut again
                     return ""
-                if fixed or plan.target is self.target:
+                if (fixed and not plan.graph.gathered) or plan.target is self.target:
                     return reason
         except WaveError as error:
             return error.message

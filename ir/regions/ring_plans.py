@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from wavedsl.ir.addresses.staged import Staged
@@ -26,6 +27,8 @@ from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import BARRIER_BYTES, Ring, map_of, reserve
 from wavedsl.ir.lower.short_tiles import array_rows
 from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
+from wavedsl.ir.staging.copy_steps import RingRows, RingTile
+from wavedsl.ir.staging.gathered_rows import only_for_rows
 from wavedsl.ir.staging.plan_reads import invariant_reads
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
 from wavedsl.ir.staging.strategy import MOST_STAGES, Strategy
@@ -94,7 +97,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     for ring in rings:
         for n in ring.members:
             planned = low.reads.staged[n.id] = _planned(low, n, ring.slots)
-            planned.rows = array_rows(low, n, planned, ring.cluster.along(ring.axes(n)))
+            if n.id not in low.reads.by_threads:
+                planned.rows = array_rows(low, n, planned, ring.cluster.along(ring.axes(n)))
     strategy.stages = max((r.slots for r in rings), default=1)
     fixed = low.choices.stages is not None
     strategy.why["stages"] = "as asked for" if fixed else f"{used} of {low.target.shared_bytes} bytes of shared memory"
@@ -102,6 +106,10 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
     if refused:
         strategy.why["results"] = "; ".join(dict.fromkeys(refused))
     reserve(low, rings)
+    for ring in rings:
+        threaded = [n for n in ring.members if n.id in low.reads.by_threads]
+        ring.threaded = {n.id: partial(RingRows if n.id in low.reads.rows else RingTile, low, n) for n in threaded}
+    low.placing |= only_for_rows(low, low.reads.rows)
     if low.room.top > low.target.shared_bytes:
         asked = f"Schedule(stages={stages}): " if fixed else ""
         raise ConstraintError(
@@ -244,6 +252,8 @@ def _share(low: Lowering, ring: Ring, cluster: ClusterShape) -> None:
     if any(may_straddle(low, n) for n in ring.members):
         return  # its filler waits for a whole fill at times, and others would not
     for n in ring.members:
+        if n.id in low.reads.by_threads:
+            continue
         staged = _planned(low, n, 1)
         same = shared_along(low.graph, low.partition, cluster, n)
         # Where a tile is the same along both axes but cannot be cut so often, along the one with more workgroups.
@@ -267,7 +277,11 @@ def _planned(low: Lowering, n: Node, slots: int) -> Any:
         return plan_fetched(n, *low.fetched_view(n), low.target, slots, left)
     info = low.view_info(n)
     use = low.reads.matrix_uses[n.id]
-    return plan_matrix(n, info, low.layout(n), use, low.partition, low.target, slots, left, False)
+    alone = n.id in low.reads.by_threads  # of one warpgroup
+    threads = low.target.wave_size if alone else 0
+    return plan_matrix(
+        n, info, low.layout(n), use, low.partition, low.target, slots, left, None if alone else False, threads
+    )
 
 
 def _bytes(low: Lowering, ring: Ring) -> int:
@@ -277,7 +291,7 @@ def _bytes(low: Lowering, ring: Ring) -> int:
 
 
 def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
-    """Rings of a region's own reads, one per set of products that use them; of the same in loops inside."""
+    """Rings of a region's own reads, one per set of products that use them; the same of loops and branches inside."""
     users = low.users()
     groups: dict[Any, Ring] = {}
     outside = invariant_reads(low, region) if region.dim is not None else []
@@ -297,6 +311,8 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
                 if x.id in low.reads.matrix_uses or x.id in low.reads.fetched:
                     join(x, region)
             _gather(low, body, rings)
+        elif n.op == "when":
+            _gather(low, n.attrs["body"], rings)
         elif (n.id in low.reads.matrix_uses or n.id in low.reads.fetched) and n not in outside:
             join(n, region)
 
@@ -304,7 +320,8 @@ def _gather(low: Lowering, region: Region, rings: list[Ring]) -> None:
 def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) -> None:
     """Tensor maps as parameters: in place of an array's pointer where nothing else needs it, else hidden ones."""
     params = low.kernel.params
-    ringed = {n.id for ring in rings for n in ring.members} | {o.node.id for o in outlets}
+    mapped = [(ring, n) for ring in rings for n in ring.members if n.id not in low.reads.by_threads]
+    ringed = {n.id for _, n in mapped} | {o.node.id for o in outlets}
     pointed = {n.attrs["memory"] for n in region_nodes(low.graph.region) if "memory" in n.attrs and n.id not in ringed}
     known: dict[TensorBoxes, int] = {}
 
@@ -324,11 +341,10 @@ def add_maps(low: Lowering, rings: Sequence[Ring], outlets: Sequence[Outlet]) ->
             known[boxes] = at
         return at
 
-    for ring in rings:
-        for n in ring.members:
-            parts = ring.cluster.along(ring.axes(n))
-            ended = next((end.axis for end in tile_ends(low, n)), None)
-            ring.maps[n.id] = take(map_of(low.reads.staged[n.id], parts, ended))
+    for ring, n in mapped:
+        parts = ring.cluster.along(ring.axes(n))
+        ended = next((end.axis for end in tile_ends(low, n)), None)
+        ring.maps[n.id] = take(map_of(low.reads.staged[n.id], parts, ended))
     for outlet in outlets:
         outlet.param = take(outlet.boxes)
     offset = 0

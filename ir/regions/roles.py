@@ -20,9 +20,9 @@ from wavedsl.ir.kernel.builder import FIRST_WAVE_BARRIER
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.lower.bulk_store import finish
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.rings import Ring, initialise, zero_rest
+from wavedsl.ir.lower.rings import Ring, by_all, initialise, zero_rest
 from wavedsl.ir.lower.workgroup_tiles import Turns
-from wavedsl.ir.regions.copying import loops_inside, produce, ring_states, set_states
+from wavedsl.ir.regions.copying import produce, regions_inside, ring_states, set_states
 from wavedsl.ir.regions.first_tiles import ask_for_first_fills
 from wavedsl.ir.regions.ring_plans import ring_buffers
 from wavedsl.ir.schedule.steps import Env
@@ -44,12 +44,14 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
     with b.if_(b.cmp("eq", b.wave(), waves)) as role:
         if strategy.registers[0]:
             b.registers(strategy.registers[0], more=False)
-        with b.if_(b.elect()) as one:
-            b.one_thread = True
-            each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
-            release(low)
-            b.one_thread = False
-            one.yield_()
+        if by_all(low):
+            copy_all(low, rings)
+        else:
+            with b.if_(b.elect()) as one:
+                b.one_thread = True
+                copy_all(low, rings)
+                b.one_thread = False
+                one.yield_()
         for _ in low.room.parts:
             b.cluster_barrier()
             low.note("meet the cluster, which adds its sums")
@@ -75,6 +77,12 @@ def run(low: Lowering, strategy: Strategy, compute: Callable[[], None]) -> None:
         # Shared memory that others still read, write to or arrive in must live until they are done. Those who add sums
         # have said so when they had read all parts.
         b.cluster_barrier(half="wait" if low.room.parts else None)
+
+
+def copy_all(low: Lowering, rings: Sequence[Ring]) -> None:
+    """What those who only copy do."""
+    each_tile(low, rings, lambda: produce(low, low.graph.region, Env()), copying=True)
+    release(low)
 
 
 def begin(low: Lowering) -> None:
@@ -157,7 +165,7 @@ def uses(low: Lowering, ring: Ring) -> Any:
     around = [
         n.attrs["body"].dim
         for n in low.graph.all_nodes()
-        if n.op == "iterate" and any(r is ring.region for r in (n.attrs["body"], *loops_inside(n.attrs["body"])))
+        if n.op == "iterate" and any(r is ring.region for r in (n.attrs["body"], *regions_inside(n.attrs["body"])))
     ]
     count: Any = 1
     for d in around:

@@ -69,6 +69,8 @@ class _TileCopy:
         self.buffer = low.room.buffers[n.id]
         self.elsize, self.size = self.s.info.elsize, self.s.vector * self.s.info.elsize
         self.cache_hint = n.attrs.get("cache")
+        self.again = False
+        """Whether vectors of other trips are the same bytes."""
         self.find_tile()
 
     def find_tile(self) -> None:
@@ -171,7 +173,7 @@ class _TileCopy:
             assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
             b.copy_async(
                 buffer, voff, address, soff, bytes=self.size, buffer=self.buffer, mask=mask, guard=guard, split=False,
-                cache=self.cache_hint,
+                near=self.again, cache=self.cache_hint,
             )  # fmt: skip
             self.ask_ahead(context, i)
 
@@ -247,6 +249,7 @@ class _RowsCopy(_TileCopy):
     def find_tile(self) -> None:
         self.array, self.extents, self.strides = self.low.array(self.n.attrs["memory"])
         self.rows = RowCopy(self.low, self.low.reads.rows[self.n.id], self.s)
+        self.again = self.rows.rows.runs
 
     def local_row(self, i: int) -> Any:
         """The place in the tile of the row that a vector is of."""
@@ -254,16 +257,19 @@ class _RowsCopy(_TileCopy):
         row = self.rows.rows.row
         return total(self.b, [parts.get(row, 0), fixed.get(row, 0)])
 
+    def turns(self) -> list[int]:
+        """The first vector of each row that a thread copies of."""
+        return list(dict.fromkeys(row_turn(self.s, i) for i in range(self.s.count)))
+
+    def settle(self, env: Env) -> None:
+        """In front of a loop: what its copies need of the rows that they copy in all trips."""
+        for turn in self.turns():
+            self.rows.settle(turn, self.local_row(turn), env)
+
     def numbers(self) -> list[Step]:
-        turns = dict.fromkeys(row_turn(self.s, i) for i in range(self.s.count))
         if self.rows.rows.ahead:
-
-            def settle(env: Env) -> None:
-                for turn in turns:
-                    self.rows.settle(turn, self.local_row(turn), env)
-
-            self.low.reads.settled.append(settle)
-        steps = [self.rows.steps(turn, partial(self.local_row, turn)) for turn in turns]
+            self.low.reads.settled.append(self.settle)
+        steps = [self.rows.steps(turn, partial(self.local_row, turn)) for turn in self.turns()]
         return [s for level in zip(*steps) for s in level]
 
     def uses(self, i: int) -> tuple[Key, ...]:
@@ -277,3 +283,35 @@ class _RowsCopy(_TileCopy):
 
     def ask_ahead(self, context: Context, i: int) -> None:
         """Which rows a later trip has is not known yet."""
+
+
+class RingTile(_TileCopy):
+    """The copy of a tile to a ring's slot, by the threads of one wave that does nothing but copy."""
+
+    @cached_property
+    def lanes(self) -> CopyLanes:
+        return CopyLanes(self.b, self.s, self.b.lane())
+
+    def settle(self, env: Env) -> None:
+        """Emit, in front of a loop, what copies need in all of its trips."""
+
+    def find(self, context: Context) -> None:
+        """Emit what says where the rows of a trip are."""
+
+    def copy(self, context: Context) -> None:
+        """Emit the copies of a trip's tile."""
+        for i in range(self.s.count):
+            self.copy_vector(i).emit(context)
+
+
+class RingRows(RingTile, _RowsCopy):
+    """The same of gathered rows."""
+
+    def settle(self, env: Env) -> None:
+        if self.rows.rows.ahead:
+            _RowsCopy.settle(self, env)
+
+    def find(self, context: Context) -> None:
+        if not self.rows.rows.ahead:
+            for step in self.numbers():
+                step.emit(context)

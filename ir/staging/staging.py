@@ -373,9 +373,10 @@ def neighbours(stored: LoadPlan) -> int:
 
 def plan_matrix(
     node: Node, info: ArrayInfo, layout: Layout, uses: Sequence[tuple[MmaPlan, bool]], partition: Partition,
-    target: Target, slots: int, budget: int, direct: bool | None,
+    target: Target, slots: int, budget: int, direct: bool | None, threads: int = 0,
 ) -> Staged:  # fmt: skip
-    """Place a read that matrix instructions take from shared memory, and choose how it is copied there.
+    """Place a read that matrix instructions take from shared memory, and choose how it is copied there: by so many
+    `threads`, or all that compute.
 
     It lies as in memory where every use can take it so, else with the contracted dimension contiguous: then the copy
     transposes it, element by element. Raises ConstraintError when it does not fit.
@@ -400,7 +401,7 @@ def plan_matrix(
     except ConstraintError as error:
         raise _said_of(info, node, error) from None
     vector = copy_vector(info, extents, plans)
-    threads = target.wave_size * partition.waves
+    threads = threads or target.wave_size * partition.waves
     even = prod(extents.values()) // vector % threads == 0
     # tf32 is rounded on the way: the instruction would cut the bits off.
     whole = fast == memory_fast and even and info.dtype is not dt.tf32

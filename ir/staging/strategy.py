@@ -29,8 +29,9 @@ from wavedsl.ir.inference.write_back import written_before
 from wavedsl.ir.layouts.fragment import register_count
 from wavedsl.ir.lower.exchange import SCRATCH
 from wavedsl.ir.lower.lowering import Lowering
-from wavedsl.ir.lower.tile_ends import tile_ends
+from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.staging.gathered_rows import gathered_rows
 from wavedsl.ir.staging.memory_depth import tile_bytes
 from wavedsl.ir.staging.plan_reads import contraction_fed, product_clocks, wants_shared
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
@@ -57,6 +58,10 @@ class Strategy:
     """Workgroups of a cluster."""
     teams: int = 1
     """Groups of computing waves that take output tiles in turn."""
+    threaded: bool = False
+    """Whether all threads of the copying warpgroup copy, beside the one that starts bulk copies."""
+    conditional: bool = False
+    """Whether a condition says if a tile is computed."""
     outlets: int = 0
     overlapped: bool = False
     """Whether products of neighbouring trips run together (`product_stages`)."""
@@ -75,7 +80,8 @@ class Strategy:
 
     def lines(self) -> list[str]:
         """One line per choice."""
-        out = [f"copies: {'bulk copies by one thread' if self.bulk else 'all threads'}"]
+        who = "all threads of the copying warpgroup" if self.threaded else "bulk copies by one thread"
+        out = [f"copies: {who if self.bulk else 'all threads'}"]
         out.append(f"roles: {'one copying warpgroup' if self.specialize else 'none'}")
         if self.bulk:
             out.append(f"stages: {self.stages}")
@@ -105,14 +111,26 @@ CONDITIONS = {"when": "wd.cond or wd.exit_if", "repeat": "wd.while_loop"}
 
 def walk_problem(low: Lowering, n: Node) -> str:
     """Why a thread that only copies could not walk a kernel with this node as the others do; empty if it can. A
-    condition under which nothing is copied is none of its business."""
-    if n.op in ("when", "repeat") and any(
-        x.id in low.reads.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"])
-    ):
+    condition under which nothing is copied is none of its business, and one of what it can work out stops it, too."""
+    if copies_under(low, n) and not _early(low, n):
         return f"what the kernel does depends on a value it computes ({CONDITIONS[n.op]})"
     if n.op == "iterate" and not all(x is None or simple(low.graph, x) for x in loop_bounds(n)):
         return f"the loop over {n.attrs['body'].dim} has bounds that depend on more than sizes, tiles and scalars"
     return ""
+
+
+def copies_under(low: Lowering, n: Node) -> bool:
+    """Whether tiles of products are copied under a condition."""
+    if n.op not in ("when", "repeat"):
+        return False
+    return any(x.id in low.reads.matrix_uses or fetchable(low, x) for x in region_nodes(n.attrs["body"]))
+
+
+def _early(low: Lowering, n: Node) -> bool:
+    """Whether a condition is one under which a workgroup computes its tile at all, of numbers that any thread has."""
+    around = [x for x in low.graph.all_nodes() if "body" in x.attrs and n in region_nodes(x.attrs["body"])]
+    outside = all(x.op == "when" for x in (n, *around))
+    return outside and not n.attrs["body"].carries and simple(low.graph, n.inputs[0])
 
 
 def depends(low: Lowering, n: Node) -> set[str]:
@@ -153,6 +171,23 @@ def bulk_problem(low: Lowering, staged: Staged) -> str:
     return ""
 
 
+def threads_problem(low: Lowering, staged: Staged) -> str:
+    """Why a copying warpgroup cannot bring a tile by copies of its threads; empty if it can."""
+    name, rows = staged.info.name, low.reads.rows.get(staged.node.id)
+    found = placement(low.graph, staged.node)
+    numbers = found.numbers() if found is not None else rows.numbers.singles if rows is not None else ()
+    if written_before(low.graph, staged.node):
+        return f"the kernel writes {name} before it reads it"
+    if not all(simple(low.graph, c) for c in numbers):
+        return f"where {name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
+    if not staged.asynchronous:
+        return f"vectors of {name} are too narrow, or too few, for copies by {staged.threads} threads"
+    assert staged.tile is not None
+    if rows is None and staged.count > MOST_MASKED and low.plans[staged.tile.other].ragged:
+        return f"{staged.count} vectors of {name} per thread, each with rows that may lie outside"
+    return ""
+
+
 def fetchable(low: Lowering, n: Node) -> bool:
     """Whether a read's tile should come by bulk copies although lanes take its elements from shared memory: it feeds a
     product through elementwise steps, in a loop."""
@@ -184,13 +219,21 @@ def choose(low: Lowering) -> Strategy:
         refuse(low, no_warpgroup(low.target))
         return found
     budget = low.target.shared_bytes - low.room.top
+    for n in reads:
+        if not is_tile(low.graph, n):
+            low.reads.rows[n.id] = gathered_rows(low, n)
     plans = [_plan(low, n, budget) for n in reads]
     problems = [p for n in low.graph.all_nodes() if (p := walk_problem(low, n))]
-    problems += [p for s in plans if (p := bulk_problem(low, s))]
+    refused = {s.node.id: p for s in plans if (p := bulk_problem(low, s))}
+    by_threads = {s.node.id for s in plans if s.node.id in refused and not threads_problem(low, s)}
+    problems += [p for i, p in refused.items() if i not in by_threads]
     fetched = {n.id: fetch_problem(low, n, budget) for n in low.graph.all_nodes() if fetchable(low, n)}
     rows = {n.id for n in low.graph.all_nodes() if n.id in fetched and len(n.dims) == 1}
     fetched = {i: p for i, p in fetched.items() if not (p and i in rows)}  # all threads copy a row as well
     problems += [p for p in fetched.values() if p]
+    gathers = [n for n in reads if n.id in low.reads.rows]
+    if any(may_straddle(low, n) for n in reads if n.id not in by_threads):
+        problems += [p for i, p in refused.items() if i in by_threads]  # one thread mends such a tile
     if low.choices.direct is False:
         problems.append("Schedule(direct_to_shared=False)")
     found.bulk = not problems
@@ -203,12 +246,23 @@ def choose(low: Lowering) -> Strategy:
     if wanted and reason:
         raise ConstraintError(refusal(low.choices, "specialize", reason), low.graph.loc, "leave specialize out")
     found.specialize = found.bulk and not reason and wanted is not False
+    found.conditional = any(copies_under(low, n) for n in low.graph.all_nodes())
     found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
     if found.bulk and not found.specialize:
         ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
-        if ahead:
+        if ahead or by_threads or found.conditional:
             found.bulk = False
+        if by_threads:
+            found.why["copies"] = next(iter(refused.values()))
+        if ahead:
             found.why["copies"] = f"where {ahead[0]} is read is worked out in the loop, and no warpgroup only copies"
+    low.reads.by_threads = frozenset(by_threads) if found.bulk else frozenset()
+    if found.bulk and by_threads:
+        found.threaded = True
+        found.why["copies"] = next(iter(refused.values()))
+    if gathers and not found.bulk:
+        # All threads would copy in front of a barrier, and wait: another plan has lanes fetch what they hold.
+        raise ConstraintError(f"no warpgroup copies what is gathered: {found.why['roles']}", gathers[0].loc)
     choose_cluster(low, found)
     choose_order(low, found)
     choose_teams(low, found)
@@ -239,6 +293,13 @@ def _outside_loops(low: Lowering, n: Node) -> bool:
 
 COPYING_BOXES = 40
 """Registers per thread of a role that copies boxes of arrays of three dimensions: with 24 ptxas spills some."""
+COPYING_VECTORS = 64
+"""Registers per thread of a role whose threads all copy: with 56 ptxas spills some where rows may lie outside."""
+COPYING_GATHERS = 96
+"""The same where they work out from where: with 72 ptxas spills 136 bytes of a filter of 128 x 64 x 128."""
+MOST_MASKED = 32
+"""Vectors of a tile that a thread copies at most where rows of the tile may lie outside: each has a mask in a register,
+and with 48 ptxas spills 520 bytes."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 
@@ -298,6 +359,7 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
         "a workgroup takes one tile: there are no more than compute units, and persistent was not asked for":
             found.order is not None,
         (misfit := turns_misfit(low.graph, low.partition.waves)): not misfit,
+        SKIPPED: not found.conditional,
         "warpgroups share more than rings of tiles":
             not staged and not low.reads.made and SCRATCH not in low.kernel.shared_names,
     }  # fmt: skip
@@ -315,6 +377,10 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     )
 
 
+SKIPPED = "a condition says which tiles are computed"
+"""Why nobody can count on what others copy."""
+
+
 def choose_cluster(low: Lowering, found: Strategy) -> None:
     """Workgroups that share operand tiles: those that are asked for, else none.
 
@@ -328,6 +394,8 @@ def choose_cluster(low: Lowering, found: Strategy) -> None:
     why = ""
     if 1 < shape.count <= MOST_CLUSTER and not found.specialize:
         why = unshared(low.choices) or found.why.get("roles", "no copying warpgroup")
+    if shape.count > 1 and found.conditional:
+        why = why or SKIPPED
     if why := why or cluster_misfit(low.graph, low.partition, shape):
         hint = "leave cluster out"
         if shape.count > MOST_CLUSTER:
@@ -468,13 +536,15 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     info = low.view_info(n)
     return plan_matrix(
         n, info, low.layout(n), low.reads.matrix_uses[n.id], low.partition, low.target, 1, budget,
-        low.choices.direct,
+        low.choices.direct, low.target.wave_size,
     )  # fmt: skip
 
 
 def copying_registers(low: Lowering) -> int:
     """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
     tile of f32 is several boxes of 32 columns."""
+    if low.reads.by_threads:
+        return COPYING_GATHERS if low.reads.rows else COPYING_VECTORS
     held = any(plan.held for plan in low.inference.mmas.values())
     read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
     deep = any(len(x.dims) > 2 and not x.hidden for x in read)

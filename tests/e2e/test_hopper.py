@@ -152,12 +152,15 @@ def test_edges(size: tuple[int, int]) -> None:
     multiply(BF16, *size, 136)
 
 
+@pytest.mark.parametrize("specialize", [None, False])
 @pytest.mark.parametrize(("k", "how"), [(136, "bulk"), (132, "async"), (134, "async"), (131, "plain")])
-def test_pitches(k: int, how: str) -> None:
-    """Rows that are no multiple of 16 bytes are copied by all threads: asynchronously from 4 bytes on, else plainly."""
-    compiled = multiply(F16, 64, 64, k)
-    assert ("cp.async.bulk.tensor" in compiled.asm) == (how == "bulk")
+def test_pitches(k: int, how: str, specialize: bool | None) -> None:
+    """Rows that are no multiple of 16 bytes are copied by threads: asynchronously from 4 bytes on, by those of the
+    copying warpgroup if there is one, else plainly, by all that compute."""
+    compiled = multiply(F16, 64, 64, k, schedule=wd.Schedule(specialize=specialize))
+    assert ("cp.async.bulk.tensor" in re.sub(r".*global\.shared::cta.*", "", compiled.asm)) == (how == "bulk")
     assert ("cp.async.ca.shared" in compiled.asm) == (how == "async")
+    assert ("cp.async.mbarrier" in compiled.asm) == (how == "async" and specialize is None)
 
 
 def test_a_view_with_a_large_pitch() -> None:

@@ -219,6 +219,48 @@ def test_products_of_f32_overlap(precision: str, tile: tuple[int, int, int], ora
     guard(gemm.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096}).asm)
 
 
+convolution = example_files.load("convolution")
+
+
+@pytest.mark.parametrize("channels", [64, pytest.param(8, marks=pytest.mark.slow)])
+def test_gathers_come_by_wide_copies(channels: int, oracle: Any) -> None:
+    """A convolution: no lane loads a pixel, threads of the copying warpgroup copy vectors, in registers that it has."""
+    oracle("ptxas"), oracle("nvdisasm")
+    c = convolution
+    kernel = c.convolution_kernel(wd.f16, 3, 56, channels)
+    text = kernel.compile(
+        target="sm_90a", subs={c.B: 64, c.H: 56, c.W: 56, c.C: channels, c.P: 3136, c.F: 64, c.K: 9 * channels}
+    ).asm
+    guard(text)
+    assert "ld.global" not in text and re.findall(r"cp\.async\.ca\..*, (\d+), %r\d+;", text) == ["16"] * 8
+    assert "cp.async.mbarrier.arrive.noinc" in text
+
+
+grouped = example_files.load("grouped_gemm")
+
+
+def test_experts_that_are_left_out(oracle: Any) -> None:
+    """Tokens are gathered, and blocks without an expert exit: both roles work out whether theirs is one."""
+    oracle("ptxas"), oracle("nvdisasm")
+    g = grouped
+    sizes = {g.T: 4096, g.G: 80, g.R: 64, g.E: 8, g.N: 4096, g.K: 4096}
+    text = g.grouped_kernel(wd.bf16).compile(target="sm_90a", subs=sizes).asm
+    guard(text)
+    assert "setmaxnreg" in text and re.search(r"cp\.async\.cg\..*, 16, %r\d+;", text)
+
+
+@pytest.mark.parametrize(
+    ("k", "tile"), [(4092, (128, 256, 64)), pytest.param(4094, (256, 128, 64), marks=pytest.mark.slow)]
+)
+def test_rows_that_no_tensor_map_takes(k: int, tile: tuple[int, int, int], oracle: Any) -> None:
+    """Rows of no multiple of 16 bytes: 128 threads copy both operands, 8 or 4 bytes at a time."""
+    oracle("ptxas"), oracle("nvdisasm")
+    sizes = tiles(*tile, 64, 256) if tile[1] == 256 else tiles(*tile, 128, 128)
+    text = hopper.gemm(BF16).compile(target="sm_90a", subs={**sizes, M: 4096, N: 4224, K: k}).asm
+    guard(text)
+    assert "cp.async.mbarrier.arrive.noinc" in text and "setmaxnreg" in text
+
+
 block_scaled = example_files.load("block_scaled_gemm")
 
 

@@ -242,7 +242,6 @@ def test_all_of_a_dimension_that_is_cut_for_a_loop(target: str) -> None:
     [
         ({"specialize": True}, "gfx942", "is not available on gfx942"),
         ({"specialize": True}, "sm_80", "is not available on sm_80"),
-        ({"specialize": True}, "sm_90a", r"depends on a value it computes \(wd.cond or wd.exit_if\)"),
         ({"stream_k": True}, "gfx942", "split_k also cuts those behind wd.exit_if"),
     ],
 )

@@ -33,7 +33,10 @@ ENDS = frozenset(
 GLOBAL = frozenset(("load.global", "store.global", "load.far", "store.far", "copy.async"))
 GLOBAL |= {"atomic.global", "atomic.far"}
 SIGNALS = frozenset(
-    ("signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "copy.bulk", "copy.bulk.store")
+    (
+        "signal.init", "signal.expect", "signal.arrive", "signal.arrive.at", "signal.copied", "copy.bulk",
+        "copy.bulk.store",
+    )
 )
 BARRIERS = frozenset(("barrier", "fence", "wave.barrier", "turn.take", "turn.give"))
 SHARED = frozenset(("load.shared", "store.shared", "load.peer"))
@@ -205,7 +208,7 @@ class Program:
             made.memory = "matrix"
         elif name == "copy.async":
             made = self.new(w.COPY, "lsu")
-            made.bypass = op.attrs["bytes"] == 16
+            made.bypass = op.attrs["bytes"] == 16 and not op.attrs.get("near")
         elif name == "load.peer":
             made = self.new(w.ACCESS, "lsu", chip.remote_latency)
             made.memory = w.NEIGHBOUR

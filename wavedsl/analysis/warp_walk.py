@@ -275,6 +275,8 @@ class Walk:
             return (("init", 1, key, op.attrs["count"]),)
         if name == "signal.expect":
             return (("arrive", 1, key, 1, op.attrs["bytes"]),)
+        if name == "signal.copied":
+            return (("copied", WARP, key, True),)
         if name == "copy.bulk":
             return (("copy", 1, key, self.box(op) * op.attrs["receivers"], 0),)
         lanes = self.lanes(op.args[-1], frame, warp)

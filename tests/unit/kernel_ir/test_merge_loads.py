@@ -193,6 +193,22 @@ def test_of_several_equal_loads_the_last_one_stays():
     assert [op.name for op in loop.regions[0].ops if not op.row.pure][-2:] == ["load.global", "yield"]
 
 
+def test_what_has_moved_to_a_later_load_counts_when_that_moves_on():
+    """Of three, the first goes to the second, and is read before the third."""
+    bench = Bench()
+    b = bench.b
+    with b.for_(0, bench.n, 1, [bench.total, bench.load()], label="loop") as loop:
+        total, carried = loop.carried
+        at = b.and_(b.add(bench.at, b.mul(loop.iv, 4)), 0xFC)
+        first, second = bench.load(at=at), bench.load(at=at)
+        total = b.add(b.mul(total, 3), b.add(first, carried))
+        b.store_global(bench.z, bench.at, total)
+        third = bench.load(at=at)
+        loop.yield_([b.add(total, second), third])
+    bench.take(loop.results[0])
+    merged(bench, 4, 2)
+
+
 def test_what_is_read_before_the_last_of_equal_loads_is_loaded_first():
     """By an op, by one in a branch, and by a load in a branch in whose place it is."""
     bench = Bench()

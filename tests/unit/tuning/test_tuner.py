@@ -181,8 +181,8 @@ def test_what_no_tile_changes_is_pruned_with_the_reason(results):
 
 
 def test_what_only_lowering_refuses_is_recorded(results):
-    """Rows of 500 elements of f16 are no multiple of 16 bytes: no bulk copy takes them."""
-    sizes, space = {M: 256, N: 256, K: 500}, {BM: [128], BN: [128], BK: [64], "specialize": [1]}
+    """Rows of 501 elements of f16 are no multiple of 4 bytes: no asynchronous copy takes them."""
+    sizes, space = {M: 256, N: 256, K: 501}, {BM: [128], BN: [128], BK: [64], "specialize": [1]}
     found = run(results, gemm, space, subs=sizes, target="sm_90a")
     assert found.count("refused") == 1 and found.best is None
     assert "no multiple of 16 bytes" in found.entries["BK=64 BM=128 BN=128 specialize=1"]["reason"]
