@@ -40,6 +40,36 @@ class LineCache:
         return missed
 
 
+class SectorCache:
+    """Which sectors of cache lines a unit's L1 holds: those of the `most` lines that were touched last. A line that is
+    there may lack some of its sectors: each is brought when it is asked for."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.lines: OrderedDict[int, int] = OrderedDict()
+        """Line → the sectors of it that are there, a bit each."""
+
+    def missed(self, lines: Iterable[int], sectors: Iterable[int], shift: int = 0) -> int:
+        """How many of these sectors, a bit each of every line, are not there; they are now. `shift` is added to the
+        lines' numbers."""
+        held = self.lines
+        missed = 0
+        for line, asked in zip(lines, sectors):
+            line += shift
+            there = held.get(line)
+            if there is None:
+                missed += asked.bit_count()
+                held[line] = asked
+                if len(held) > self.most:
+                    held.popitem(last=False)
+                continue
+            held.move_to_end(line)
+            if asked & ~there:
+                missed += (asked & ~there).bit_count()
+                held[line] = there | asked
+        return missed
+
+
 @dataclass(frozen=True)
 class Launch:
     """Around the replayed workgroups: `groups` per compute unit in all, `resident` of them at a time, and the part of

@@ -18,6 +18,7 @@ from wavedsl.analysis.warp_program import BARRIERS, GLOBAL, SHARED, SIGNALS, WAR
 from wavedsl.ir.kernel.kernel_ir import Op, Region, Value
 from wavedsl.ir.kernel.split_loops import per_wave
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
+from wavedsl.runtime.emulator.ptx.warp_events import lines_of
 
 LONG, SHORT = (10, 2), (5, 2)
 """Trips at the beginning and end of a loop that are replayed, in the longer and in the shorter replay."""
@@ -238,8 +239,7 @@ class Walk:
         sectors = frame.lines(op, warp)
         if not sectors:
             return ()
-        lines = tuple(dict.fromkeys(s >> 2 for s in sectors))
-        found: tuple[Any, ...] = ("global", 32 * len(sectors), lines, len(sectors))
+        found: tuple[Any, ...] = ("global", 32 * len(sectors), *lines_of(sectors))
         if op.name == "copy.async":
             return found, ("shared", max(1, op.attrs["bytes"] * WARP // 128))
         return (found,)

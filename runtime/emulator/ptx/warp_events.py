@@ -1,8 +1,8 @@
 """What the clock must know of a warp's accesses, worked out of the raw addresses that `trace` kept.
 
 In: visits of blocks. Out: per instruction and warp its events: `("shared", clocks)` with bank conflicts, `("global",
-bytes, cache lines, sectors)`, and `(kind, threads, …)` of mbarriers and bulk copies as recorded. Worked out when first
-asked for.
+bytes, cache lines, the sectors of each, how many)`, and `(kind, threads, …)` of mbarriers and bulk copies as recorded.
+Worked out when first asked for.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 from wavedsl.runtime.emulator.ptx.machine import Machine, conflicts
 from wavedsl.runtime.emulator.ptx.trace import Tracer, Visit
 
-LINE = 7
-"""Bits of a byte's place in a cache line of 128 bytes; 32 of them are a sector, which is what is brought."""
 SECTOR = 5
+"""Bits of a byte's place in a sector of 32 bytes, which is what is brought; four of them are a cache line."""
 WARP = 32
 
 
@@ -56,8 +55,7 @@ class Events:
             if space == "shared":
                 event: tuple[Any, ...] = ("shared", self._shared(width, mine))
             else:
-                lines, sectors = np.unique(mine >> LINE), np.unique(mine >> SECTOR)
-                event = ("global", width * len(mine), tuple(lines.tolist()), len(sectors))
+                event = ("global", width * len(mine), *lines_of(np.unique(mine >> SECTOR).tolist()))
             found.setdefault(int(warps[first]), []).append(event)
 
     def _shared(self, width: int, offsets: Any) -> int:
@@ -68,6 +66,14 @@ class Events:
         if clocks is None:
             clocks = self.known[key] = shared_clocks(width, offsets)
         return clocks
+
+
+def lines_of(sectors: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """(cache lines, the sectors of each that are meant, a bit each, how many these are) of different sectors."""
+    lines: dict[int, int] = {}
+    for s in sectors:
+        lines[s >> 2] = lines.get(s >> 2, 0) | 1 << (s & 3)
+    return tuple(lines), tuple(lines.values()), len(sectors)
 
 
 def shared_clocks(width: int, offsets: Any) -> int:

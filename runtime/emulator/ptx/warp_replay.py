@@ -527,18 +527,18 @@ class WarpReplay(Queue):
                     continue
                 done = max(done, begun + clocks - 1 + chip.shared_latency)
                 continue
-            _, size, lines, sectors = event
+            _, size, lines, sectors, number = event
             looked = -(-len(lines) // chip.tags)
             end = sm.tags = max(sm.tags, t) + looked
             self.busy["l1"] += looked
             if op.kind != COPY:  # what a copy brings goes to shared memory alone
                 clocks = -(-size // int(chip.shared_rate))
                 end = max(end, self._served(sm, t, clocks) + clocks)
-            missed = len(lines)
+            missed = number
             if not op.bypass:
-                missed = sm.cache.missed([x + w.shift for x in lines] if w.shift else lines)
+                missed = sm.cache.missed(lines, sectors, w.shift)
             if missed:
-                moved = 32 * sectors * missed / len(lines)
+                moved = 32.0 * missed
                 latency = chip.hit_latency if op.near else self.miss_latency
                 end = max(self._brought(sm, end, moved, op.near), end) + latency
             else:

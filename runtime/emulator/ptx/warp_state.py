@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wavedsl.runtime.emulator.cycle_chips import SIMDS
-from wavedsl.runtime.emulator.cycle_queue import LineCache
+from wavedsl.runtime.emulator.cycle_queue import SectorCache
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
 from wavedsl.runtime.emulator.ptx.warp_ops import NAME, PORTS, WarpOp
 
@@ -36,7 +36,7 @@ class Sm:
         lies behind that are free."""
         self.beside = [0.0] * SIMDS
         """Per sub-core: clocks of that memory that others have asked for since its tensor core last read operands."""
-        self.cache = LineCache(l1_lines)
+        self.cache = SectorCache(l1_lines)
         self.queue: deque[float] = deque(maxlen=queue)
 
     def copied(self) -> Sm:
