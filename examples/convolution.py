@@ -22,8 +22,17 @@ import wavedsl as wd
 B, H, W, C, P, F, K = wd.symbols("B H W C P F K")
 
 
-def convolution_kernel(dtype: wd.DType, size: int, width: int, channels: int):
+def tile_of(target: str) -> tuple[int, int, int]:
+    """Pixels, filters and numbers of K of a tile: where copies go beside the products, more pixels share a filter; where
+    all threads copy, shorter tiles leave room for another workgroup beside."""
+    return (256, 64, 64) if target == "sm_90a" else (128, 64, 32) if target.startswith("sm_") else (128, 64, 64)
+
+
+def convolution_kernel(
+    dtype: wd.DType, size: int, width: int, channels: int, tile: tuple[int, int, int] = (128, 64, 64)
+):
     """`size` x `size` filters over images [B, H, width, channels]; P = H * W pixels, K = size * size * C."""
+    pixels, filters, deep = tile
     row, column = sympy.floor(K / (size * channels)), sympy.Mod(sympy.floor(K / channels), size)
     patches = wd.IndexMapping(
         (P, K),
@@ -37,9 +46,9 @@ def convolution_kernel(dtype: wd.DType, size: int, width: int, channels: int):
     @wd.wave(
         [
             wd.WorkgroupConstraint(B, 1, 2),
-            wd.WorkgroupConstraint(P, 128, 0),
-            wd.WorkgroupConstraint(F, 64, 1),
-            wd.TilingConstraint(K, 64),
+            wd.WorkgroupConstraint(P, pixels, 0),
+            wd.WorkgroupConstraint(F, filters, 1),
+            wd.TilingConstraint(K, deep),
         ]
     )
     def convolution(x: wd.Memory[B, H, W, C, dtype], w: wd.Memory[F, K, dtype], y: wd.Memory[B, P, F, wd.f32]):
@@ -60,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     x = common.data((given.batch, h, w, given.channels), dtype, given.seed)
     f = common.data((given.filters, size, size, given.channels), dtype, given.seed + 1)
     y = np.zeros((given.batch, h * w, given.filters), np.float32)
-    common.run(convolution_kernel(dtype, size, w, given.channels), [x, f.reshape(given.filters, -1), y], given)
+    kernel = convolution_kernel(dtype, size, w, given.channels, tile_of(given.target))
+    common.run(kernel, [x, f.reshape(given.filters, -1), y], given)
 
     around = size // 2
     padded = np.pad(x.astype(np.float64), ((0, 0), (around, around), (around, around), (0, 0)))
