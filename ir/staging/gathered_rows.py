@@ -248,7 +248,9 @@ class RowCopy:
 
     def settle(self, turn: int, local: Any, env: Env) -> None:
         """In front of the loop: where a row starts in all of its trips."""
-        context = Context(Env(env.fixed), 0, None)
+        known = Env(env.fixed)
+        known.values, known.iteration = dict(env.values), env.iteration
+        context = Context(known, 0, None)
         at, inside = self.at(context, local)
         row = self.row(at, context, turn)
         for x in self.rows.numbers.reads:
