@@ -354,7 +354,8 @@ class _Tiles:
 
 
 def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
-    """The tiles that the constraints give, and which of them waves may share."""
+    """The tiles that the constraints give, and which of them waves may share. Where these are none of a product's rows
+    and columns, waves share those that no constraint cuts and all products have: 64 queries that `subs` alone gives."""
     together, picked = _in_one_wave(graph)
     found = _Tiles({}, {}, {}, {}, together, picked)
     held = {d for n in graph.all_nodes() for t in _types(n) for d in t.dims}
@@ -385,7 +386,17 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
             continue
         if share is not None:
             found.fixed[d] = share
+    products = _matrix(graph)
+    if products and not any(d in found.free for n in products for d in n.dims):
+        kept = {*together, *picked, *found.derived, *(base for base, _ in found.derived.values())}
+        whole = [d for d in _of_all(products) if found.dims[d].role == "whole" and d not in kept]
+        found.free |= {d: found.dims[d].tile for d in whole}
     return found
+
+
+def _of_all(products: Sequence[Node]) -> list[Any]:
+    """Dimensions that the results of all products have."""
+    return [d for d in products[0].dims if all(d in n.dims for n in products)]
 
 
 def _unshared(d: Any, r: ResolvedDim, held: Collection[Any], unmapped: Collection[Any]) -> DimPlan:
