@@ -23,8 +23,8 @@ B, H, W, C, P, F, K = wd.symbols("B H W C P F K")
 
 
 def tile_of(target: str) -> tuple[int, int, int]:
-    """Pixels, filters and numbers of K of a tile: where copies go beside the products, more pixels share a filter; where
-    all threads copy, shorter tiles leave room for another workgroup beside."""
+    """Pixels, filters and numbers of K of a tile: where copies go beside the products more pixels share a filter, where
+    all threads copy shorter tiles leave room for another workgroup."""
     return (256, 64, 64) if target == "sm_90a" else (128, 64, 32) if target.startswith("sm_") else (128, 64, 64)
 
 

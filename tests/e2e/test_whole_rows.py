@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import products
 import pytest
-from wavedsl.targets import get_target
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 H, M, N, D, E, K = wd.symbols("H M N D E K")
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
