@@ -20,7 +20,7 @@ from math import lcm, prod
 from typing import Any
 
 from wavedsl.ir.cuts.loop_waves import lines_and_rows, waves_along_loops
-from wavedsl.ir.cuts.product_waves import Share, other_ways
+from wavedsl.ir.cuts.product_waves import Share, dims_of_all, other_ways
 from wavedsl.ir.cuts.row_waves import LANE_WORDS, check_rows, fewer_rows, share_rows
 from wavedsl.ir.dataflow.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Node, Region, ValueType, factors, xor_of_index
@@ -389,14 +389,9 @@ def _constrained(graph: Graph, resolved: ResolvedConstraints) -> _Tiles:
     products = _matrix(graph)
     if products and not any(d in found.free for n in products for d in n.dims):
         kept = {*together, *picked, *found.derived, *(base for base, _ in found.derived.values())}
-        whole = [d for d in _of_all(products) if found.dims[d].role == "whole" and d not in kept]
+        whole = [d for d in dims_of_all(products) if found.dims[d].role == "whole" and d not in kept]
         found.free |= {d: found.dims[d].tile for d in whole}
     return found
-
-
-def _of_all(products: Sequence[Node]) -> list[Any]:
-    """Dimensions that the results of all products have."""
-    return [d for d in products[0].dims if all(d in n.dims for n in products)]
 
 
 def _unshared(d: Any, r: ResolvedDim, held: Collection[Any], unmapped: Collection[Any]) -> DimPlan:

@@ -135,6 +135,11 @@ def _products(region: Region, partition: Partition, trips: int) -> Iterator[tupl
             yield from _products(body, partition, trips * times)
 
 
+def dims_of_all(products: Sequence[Node]) -> list[Any]:
+    """Dimensions that the results of all products have."""
+    return [d for d in products[0].dims if all(d in n.dims for n in products)]
+
+
 def _repeated(products: Sequence[tuple[Node, int]], partition: Partition) -> bool:
     """Whether waves compute the same product."""
     shared = {d for d, p in partition.dims.items() if p.waves > 1}
