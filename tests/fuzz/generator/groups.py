@@ -129,7 +129,7 @@ class Groups(Frames):
         table.dims = ("G", "M")
         place = self.number_of(table, dims=("M",), high=70)
         if written:  # places of their own
-            place = self.put(f"wd.index(M) * {p.sizes['G']} + wd.index(G)", ("M",), "i32", 200)
+            place = self.exactly(f"wd.index(M) * {p.sizes['G']} + wd.index(G)", ("M",), "i32", 200)
         factor = self.given(("G", "M"), sums, -3, 3) if self.chance(0.5) else None
         scale = self.given(("E", "N"), "f16" if self.operand == "f16" else sums, 1, 2) if self.chance(0.4) else None
         kind = Type(("M", "N"), sums, 45 * 3 * 64)
