@@ -36,6 +36,7 @@
     pair      f32 arithmetic on neighbouring registers                                           kernel/pair_floats.py
     reduce    linear addresses become carried sums                                           kernel/strength_reduce.py
     branch    what one branch alone reads is computed there                                    kernel/into_branches.py
+    beside    rows are loaded again where a second workgroup finds room so                  kernel/read_beside.py
     order     where registers lack, values are computed as they are asked for, some again
                                                                    kernel/element_order.py, kernel/read_again.py
     sink      conditions move down to their readers                                                     kernel/sink.py
@@ -92,6 +93,7 @@ from wavedsl.ir.kernel.passes import (
     NEEDLESS_BARRIERS,
     ORDER_ELEMENTS,
     PAIR_FLOATS,
+    READ_BESIDE,
     SINK_CONDITIONS,
     SINK_DESCRIPTORS,
     SPLIT_LOOPS,
@@ -136,7 +138,7 @@ def build_kernel(
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
         DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, DEAD_STORES, CHOOSE_HALVES,
-        PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, SINK_DESCRIPTORS,
+        PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS, SINK_DESCRIPTORS,
         NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)

@@ -31,6 +31,7 @@ from wavedsl.ir.kernel.narrow_fences import narrow_fences, wide
 from wavedsl.ir.kernel.needless_barriers import needless, remove_needless_barriers
 from wavedsl.ir.kernel.needless_waits import needless_waits, remove_needless_waits
 from wavedsl.ir.kernel.pair_floats import pair_floats
+from wavedsl.ir.kernel.read_beside import read_beside
 from wavedsl.ir.kernel.sink import sink_conditions
 from wavedsl.ir.kernel.split_loops import split_loops
 from wavedsl.ir.kernel.strength_reduce import strength_reduce
@@ -243,6 +244,7 @@ PAIR_FLOATS = Pass(
 INTO_BRANCHES = Pass(
     "sink_into_branches", _moving(sink_into_branches), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
+READ_BESIDE = Pass("read_beside", read_beside, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SINK_CONDITIONS = Pass(
     "sink_conditions", _moving(sink_conditions), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
