@@ -21,6 +21,7 @@ from wavedsl.ir.kernel.choose_halves import choose_halves
 from wavedsl.ir.kernel.dead_stores import COPIES, Span, meet, remove_dead_stores, span
 from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.into_branches import sink_into_branches
+from wavedsl.ir.kernel.join_accesses import join_accesses
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel.kernel_verify import check
@@ -226,6 +227,7 @@ def _dead_code(kernel: Kernel, target: Target | None) -> Kernel | None:
 DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
 MERGE_CARRIED = Pass("merge_carried", merge_carried, gives=frozenset({"no-dead-code"}))
 MERGE_LOADS = Pass("merge_loads", merge_loads, gives=frozenset({"no-dead-code"}))
+JOIN_ACCESSES = Pass("join_accesses", join_accesses, gives=frozenset({"no-dead-code"}))
 DEAD_STORES = Pass("remove_dead_stores", _dead_stores, gives=frozenset({"no-dead-stores"}))
 STRENGTH_REDUCE = Pass(
     "strength_reduce",
