@@ -31,11 +31,13 @@
     split     trips on which masks hold for every lane get a loop without masks                  kernel/split_loops.py
     unroll    ring slots become immediates                                   schedule/unroll_rule.py, kernel/unroll.py
     load      again                                                                         kernel/merge_loads.py
+    join      accesses side by side of single elements become wide ones                    kernel/join_accesses.py
     stores    copies to shared memory that nobody reads                                          kernel/dead_stores.py
     choose    halves that are chosen by conditions are bits of words                       kernel/choose_halves.py
     pair      f32 arithmetic on neighbouring registers                                           kernel/pair_floats.py
     reduce    linear addresses become carried sums                                           kernel/strength_reduce.py
     branch    what one branch alone reads is computed there                                    kernel/into_branches.py
+    beside    rows are loaded again where a second workgroup finds room so                  kernel/read_beside.py
     order     where registers lack, values are computed as they are asked for, some again
                                                                    kernel/element_order.py, kernel/read_again.py
     sink      conditions move down to their readers                                                     kernel/sink.py
@@ -80,18 +82,21 @@ from wavedsl.ir.dataflow.written_places import written_places
 from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
+from wavedsl.ir.kernel.join_accesses import ALIGNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.passes import (
     CHOOSE_HALVES,
     DEAD_CODE,
     DEAD_STORES,
     INTO_BRANCHES,
+    JOIN_ACCESSES,
     MERGE_CARRIED,
     MERGE_LOADS,
     NARROW_FENCES,
     NEEDLESS_BARRIERS,
     ORDER_ELEMENTS,
     PAIR_FLOATS,
+    READ_BESIDE,
     SINK_CONDITIONS,
     SINK_DESCRIPTORS,
     SPLIT_LOOPS,
@@ -133,11 +138,12 @@ def build_kernel(
             error.location = graph.loc
         raise
     trail.stage("lowered", lambda: text(kernel))
+    kernel.notes[ALIGNED] = {name: a.align for name, a in arrays.items()}
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
     passes = (
-        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, DEAD_STORES, CHOOSE_HALVES,
-        PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, ORDER_ELEMENTS, SINK_CONDITIONS, SINK_DESCRIPTORS,
-        NEEDLESS_BARRIERS, NARROW_FENCES,
+        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES,
+        CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS,
+        SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
     )  # fmt: skip
     kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():

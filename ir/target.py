@@ -184,6 +184,9 @@ class Target:
     """Lane bits along N of a product by multiply-adds. Lanes apart by the others read the same columns."""
     packed_f32: bool = False
     """Whether f32 sums, products and multiply-adds of two neighbouring registers are one instruction."""
+    doubles: str = ""
+    """How numbers of f64 are put in order, where that is fast: `extremes`, an instruction gives the larger of two at
+    the rate of f32; `compare`, their comparison has a unit of its own beside that of integers."""
     skips_work: bool = False
     """Whether a branch of a wave around a dozen instructions costs less than they do: waves issue in order, and a
     branch that is not taken by a neighbour holds up nobody."""

@@ -254,6 +254,7 @@ def _target(chip: Chip) -> Target:
         shuffle_lanes=WAVE,
         shuffles_by_bytes=True,
         lockstep=True,
+        doubles="extremes",
         waves_alternate=True,
         fences_wait=True,
         accumulators_apart=True,

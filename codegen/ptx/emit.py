@@ -18,6 +18,7 @@ from wavedsl.ir import trail
 from wavedsl.ir.cuts.register_file import LESS_PER_WAVE
 from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError
 from wavedsl.ir.kernel.kernel_ir import Kernel
+from wavedsl.ir.kernel.read_beside import BESIDE
 from wavedsl.ir.lower.late_regions import LONG_VALUES, STREAMED
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
@@ -104,6 +105,8 @@ def _together(kernel: Kernel, target: Target, pressure: int) -> int:
     registers, of which 122 suffice, and an SM held one workgroup instead of two. Other kernels do get what one may
     have: ptxas puts several trips' loads and products in flight, and long chains of choices (sorts, scans) take up to
     twice the text's pressure in its order."""
+    if BESIDE in kernel.notes:
+        return int(kernel.notes[BESIDE])
     how = kernel.notes.get(LONG_VALUES)
     if how is None:
         return 1

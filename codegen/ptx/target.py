@@ -193,6 +193,8 @@ def _target(chip: Chip) -> Target:
         copy_async=(4, 8, 16),
         buffer_bounds=False,
         register_banks=True,
+        # A data-centre chip's f64 unit takes half of a warp's lanes per clock or more; the others' a 64th.
+        doubles="compare" if chip.number in (80, 90) else "",
         prefetches=True,
         # The 24-bit signed immediate of a load's address in SASS; ptxas adds what does not fit.
         global_imm=(-(1 << 23), (1 << 23) - 1),

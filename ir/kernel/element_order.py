@@ -37,21 +37,21 @@ def order_elements(kernel: Kernel, target: Target | None = None) -> Kernel | Non
     room = wave_room(target, kernel.waves)
     if held <= room:
         return kernel
-    before = _Saved(kernel)
-    _order(kernel, target)
+    before = Saved(kernel)
+    order_regions(kernel, target)
     now = pressure(kernel, target)
     ordered = now < held and (not target.assembler_schedules or now <= WORTH * held)
     if target.assembler_schedules and now > room:
-        by_text = _Saved(kernel)
+        by_text = Saved(kernel)
         before.restore()
         if _come_late(kernel, target, WORTH * (now if ordered else held)):
             return None
         by_text.restore()
     if now > room:
-        elements = _Saved(kernel)
+        elements = Saved(kernel)
         again = read_again(kernel, target, room)
         if again:
-            _order(kernel, target, [*again, *constant_loads(kernel)])
+            order_regions(kernel, target, [*again, *constant_loads(kernel)])
             if pressure(kernel, target) < now:
                 return None
             elements.restore()
@@ -67,8 +67,8 @@ def _come_late(kernel: Kernel, target: Target, most: float) -> bool:
     names = {op.name for op in kernel.body.walk()}
     if "ffma" not in names or not names.isdisjoint(PINNED):
         return False
-    before = _Saved(kernel)
-    _order(kernel, target, stay=("ffma",), late=True)
+    before = Saved(kernel)
+    order_regions(kernel, target, stay=("ffma",), late=True)
     if pressure(kernel, target) <= most:
         return True
     before.restore()
@@ -79,14 +79,14 @@ def on_demand(kernel: Kernel, target: Target, stay: Sequence[str] = ()) -> int:
     """Registers that values take together in the order in which they are computed, and loaded, as they are asked for,
     but for ops of names that `stay`: a product's multiply-adds, which would add up one sum after the other. The kernel
     stays as it is."""
-    before = _Saved(kernel)
-    _order(kernel, target, [op for op in kernel.body.walk() if op.name in LOADS], stay)
+    before = Saved(kernel)
+    order_regions(kernel, target, [op for op in kernel.body.walk() if op.name in LOADS], stay)
     found = pressure(kernel, target)
     before.restore()
     return found
 
 
-def _order(
+def order_regions(
     kernel: Kernel, target: Target, again: Sequence[Op] = (), stay: Sequence[str] = (), late: bool = False
 ) -> None:
     """`again`: what may move although it loads; `stay`: names of what may not; `late`: whether loads of shared memory
@@ -103,7 +103,7 @@ FEW = 32
 """Operations, at most, that such a value takes: for each of its readers they are looked at again."""
 
 
-class _Saved:
+class Saved:
     """The order of a kernel's ops, and what they read, to be had again."""
 
     def __init__(self, kernel: Kernel):
@@ -251,4 +251,4 @@ def _read(op: Op) -> list[Value]:
     return [*op.args, *(a for body in op.regions for x in body.walk() for a in x.args)]
 
 
-__all__ = ["on_demand", "order_elements"]
+__all__ = ["Saved", "on_demand", "order_elements", "order_regions"]

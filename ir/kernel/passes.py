@@ -21,6 +21,7 @@ from wavedsl.ir.kernel.choose_halves import choose_halves
 from wavedsl.ir.kernel.dead_stores import COPIES, Span, meet, remove_dead_stores, span
 from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.into_branches import sink_into_branches
+from wavedsl.ir.kernel.join_accesses import join_accesses
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel.kernel_verify import check
@@ -31,6 +32,7 @@ from wavedsl.ir.kernel.narrow_fences import narrow_fences, wide
 from wavedsl.ir.kernel.needless_barriers import needless, remove_needless_barriers
 from wavedsl.ir.kernel.needless_waits import needless_waits, remove_needless_waits
 from wavedsl.ir.kernel.pair_floats import pair_floats
+from wavedsl.ir.kernel.read_beside import read_beside
 from wavedsl.ir.kernel.sink import sink_conditions
 from wavedsl.ir.kernel.split_loops import split_loops
 from wavedsl.ir.kernel.strength_reduce import strength_reduce
@@ -225,6 +227,7 @@ def _dead_code(kernel: Kernel, target: Target | None) -> Kernel | None:
 DEAD_CODE = Pass("remove_dead_code", _dead_code, gives=frozenset({"no-dead-code"}))
 MERGE_CARRIED = Pass("merge_carried", merge_carried, gives=frozenset({"no-dead-code"}))
 MERGE_LOADS = Pass("merge_loads", merge_loads, gives=frozenset({"no-dead-code"}))
+JOIN_ACCESSES = Pass("join_accesses", join_accesses, gives=frozenset({"no-dead-code"}))
 DEAD_STORES = Pass("remove_dead_stores", _dead_stores, gives=frozenset({"no-dead-stores"}))
 STRENGTH_REDUCE = Pass(
     "strength_reduce",
@@ -243,6 +246,7 @@ PAIR_FLOATS = Pass(
 INTO_BRANCHES = Pass(
     "sink_into_branches", _moving(sink_into_branches), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})
 )
+READ_BESIDE = Pass("read_beside", read_beside, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 ORDER_ELEMENTS = Pass("order_elements", order_elements, gives=frozenset(), breaks=frozenset({"numbered", "hoisted"}))
 SINK_CONDITIONS = Pass(
     "sink_conditions", _moving(sink_conditions), gives=frozenset(), breaks=frozenset({"numbered", "hoisted"})

@@ -22,6 +22,8 @@ FREE = 32
 """Registers that stay free of what is held over a barrier: those of a few elements on their way, and addresses."""
 DEAREST = 8
 """Operations, loads among them, from which on a value is rather spilled."""
+DEAREST_BESIDE = 10
+"""The same where a second workgroup finds room so: an exponential of a number beyond whose row nothing is, loaded."""
 CHEAP = 4
 """Operations up to which it counts more how long a value would have to be held."""
 OF_ALL = 8
@@ -32,16 +34,16 @@ LONG = frozenset({"fdiv", "sqrt", "div", "rem"})
 """Operations that a back end makes of many."""
 
 
-def read_again(kernel: Kernel, target: Target, room: int) -> list[Op]:
+def read_again(kernel: Kernel, target: Target, room: int, dearest: float = DEAREST) -> list[Op]:
     """Hold no more over the kernel's barriers and loops than leaves `FREE` of `room` registers, as far as what is held
-    can be made again. What was: all of it may move down to its readers."""
+    can be made again by `dearest` operations. What was: all of it may move down to its readers."""
     region = kernel.body
     phases = [0]
     for op in region.ops:
         phases.append(phases[-1] + _parts(op))
     if phases[-1] == 0:
         return []
-    plan = _Plan(region, phases, kernel, target.scalar_registers)
+    plan = _Plan(region, phases, kernel, target.scalar_registers, dearest)
     plan.drop(room - FREE)
     plan.rewrite()
     return plan.again
@@ -55,8 +57,9 @@ def constant_loads(kernel: Kernel) -> list[Op]:
 class _Plan:
     """What is not held over which barrier, by phase: the part between two barriers of the kernel's body."""
 
-    def __init__(self, region: Region, phases: list[int], kernel: Kernel, scalars: bool):
+    def __init__(self, region: Region, phases: list[int], kernel: Kernel, scalars: bool, dearest: float):
         self.region, self.phases, self.kernel, self.scalars = region, phases, kernel, scalars
+        self.dearest = dearest
         self.made: dict[Value, int] = {}
         """Phase of each value of the body."""
         self.wanted: dict[Value, set[int]] = {}
@@ -101,7 +104,7 @@ class _Plan:
             words = sum(map(self._words, over))
             if words <= most:
                 continue
-            cheap = [v for v in over if self.cost(v) <= DEAREST and not self._common(v)]
+            cheap = [v for v in over if self.cost(v) <= self.dearest and not self._common(v)]
             some = [(v, self.cost(v), self._next(v, phase) or 0) for v in cheap]
             for v, _, _ in sorted(
                 some, key=lambda x: (x[1] > CHEAP, -x[2], not self._parted(x[0]), x[1], -self.made[x[0]])
@@ -127,7 +130,7 @@ class _Plan:
             x = work.pop()
             if x in self.left:
                 return True
-            if x.op is not None and self.cost(x) <= DEAREST and not self._common(x):
+            if x.op is not None and self.cost(x) <= self.dearest and not self._common(x):
                 work += x.op.args
         return False
 
@@ -148,7 +151,7 @@ class _Plan:
                 return float("inf")
             own = 1.0
         elif op.row.pure and not op.name.startswith("shuffle") and not op.regions:
-            own = 0.0 if op.name in NAMES else 4.0 if op.name in SLOW else 2 * DEAREST if op.name in LONG else 1.0
+            own = 0.0 if op.name in NAMES else 4.0 if op.name in SLOW else 2 * self.dearest if op.name in LONG else 1.0
         else:
             return float("inf")
         return own + sum(0.0 if self._common(a) else self.cost(a) for a in dict.fromkeys(op.args))
@@ -216,8 +219,9 @@ class _Plan:
             if v.op.name in NAMES:
                 if any(a in gone for a in v.op.args):
                     gone.add(v)
-            elif max(self.wanted.get(v, ()), default=-1) <= phase and not self._common(v) and self.cost(v) <= DEAREST:
-                gone.add(v)
+            elif max(self.wanted.get(v, ()), default=-1) <= phase and not self._common(v):
+                if self.cost(v) <= self.dearest:
+                    gone.add(v)
         return gone
 
 
@@ -239,4 +243,4 @@ def _defined(op: Op) -> Iterator[Value]:
         yield from body.args
 
 
-__all__ = ["constant_loads", "read_again"]
+__all__ = ["DEAREST_BESIDE", "constant_loads", "read_again"]

@@ -488,10 +488,10 @@ def shuffled(low: Lowering, v: Value, mask: int) -> Value:
     return b.bitcast(b.vec(*(b.shuffle_xor(b.slice(pair, i), mask) for i in range(2))), v.type)
 
 
-def shuffled_index(low: Lowering, v: Value, lane: Value) -> Value:
-    """The value of a lane, of any width."""
-    b = low.b
-    within_warp(low, high_lanes(range(low.target.wave_size.bit_length() - 1), low.target.wave_size))
+def shuffled_index(low: Lowering, v: Value, lane: Value, among: int = -1) -> Value:
+    """The value of a lane, of any width. The lane's number and the own one differ in the bits `among` at most."""
+    b, wave = low.b, low.target.wave_size
+    within_warp(low, high_lanes([k for k in range(wave.bit_length() - 1) if among >> k & 1], wave))
     if v.type.words == 1:
         return b.shuffle_index(v, lane)
     pair = b.bitcast(v, vector(2))
