@@ -12,9 +12,9 @@ from typing import Any
 
 from wavedsl.ir.addresses.copy_ways import Trip
 from wavedsl.ir.addresses.staged import Staged, copy_vector, tile_extents
-from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, factors, region_nodes
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, factors, loop_bounds, region_nodes
 from wavedsl.ir.dataflow.ops import ROWS
-from wavedsl.ir.dataflow.views import is_settled, is_tile, view_dims
+from wavedsl.ir.dataflow.views import is_settled, is_tile, static_number, view_dims
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.inference.matrix_count import instructions
 from wavedsl.ir.inference.read_apart import same_reads
@@ -42,19 +42,38 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     budget = low.target.shared_bytes - low.room.top
     trips = low.plans[str(region.dim)].trips if loop else 1
     weight = trips if trips is not None and trips > 0 else 16
+    trips = known_trips(low, region) if loop else 1
     plans, depth = _with_fewer(low, region, reads, _attempts(low, region, reads, trips, budget), weight, loop)
     if not plans:
         return
     if loop and _asynchronous(low) and depth > 1 and not low.choices.stages:
         # Copies through registers run one trip ahead.
         own = [s.node for s in plans if s.asynchronous and s.copied_by is None]
-        for deeper in range(memory_depth(low, region, own, depth, product_clocks(low, region)), depth, -1):
+        deepest = memory_depth(low, region, own, depth, product_clocks(low, region))
+        for deeper in range(deepest if trips is None else min(deepest, trips), depth, -1):
             found, problem = _planned(low, region, reads, deeper, budget, weight, loop)
             if problem is None and _fit(low, found, deeper, budget):
                 plans, depth = found, deeper
                 break
     low.placing |= only_for_rows(low, low.reads.rows)
     _placed(low, plans, depth)
+
+
+def known_trips(low: Lowering, region: Region) -> int | None:
+    """Trips of a region's loop at most, as far as that is known: of a part of its dimension (split-K, bounds) those of
+    the part. A ring of more slots would have some that nothing fills, and reads that run ahead would find nothing."""
+    plan = low.plans[str(region.dim)]
+    n = next(x for x in low.graph.all_nodes() if x.op == "iterate" and x.attrs["body"] is region)
+    start, stop = loop_bounds(n)
+    if start is None and stop is None:
+        return plan.trips
+    if n.attrs.get("length") is not None:
+        return max(1, int(n.attrs["length"]) // plan.tile)
+    first, last = (None if x is None else static_number(low.graph, x) for x in (start, stop))
+    if plan.trips is None or (start is not None and first is None) or (stop is not None and last is None):
+        return plan.trips
+    end = plan.trips if last is None else min(plan.trips, -(-last // plan.tile))
+    return max(1, end - max(first or 0, 0) // plan.tile)
 
 
 def _asynchronous(low: Lowering) -> bool:
