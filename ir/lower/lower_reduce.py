@@ -152,9 +152,7 @@ def _joined_cells(
     return cells
 
 
-def _runs(
-    layout: Layout, d: str, places: Sequence[tuple[int, ...]]
-) -> list[tuple[tuple[int, ...], list[int]]]:  # fmt: skip
+def _runs(layout: Layout, d: str, places: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], list[int]]]:
     """A lane's elements by where they lie along the other dimensions, in the order of their indices along `d`."""
     found: dict[tuple[int, ...], list[int]] = {}
     along = [offsets[layout.dims.index(d)] for offsets in layout.element_offsets()]

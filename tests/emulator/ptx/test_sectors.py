@@ -25,28 +25,21 @@ def test_each_sector_is_brought_once() -> None:
     assert cache.missed((7,), (0b0011,)) == 2
 
 
-@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.HardwareConstraint(threads_per_wave=32)], subs={BM: 128})
-def corners(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, wd.f32]):
-    """Four numbers of each row of 32, from different sectors of its line."""
-    total = wd.read(x[:, 0])
-    for k in (8, 16, 24):
-        total = total + wd.read(x[:, k])
-    wd.write(total, y)
+def four(step: int) -> wd.Kernel:
+    """The sum of four numbers of each row of 32, `step` apart."""
 
+    @wd.wave([wd.WorkgroupConstraint(M, BM, 0)], subs={BM: 128})
+    def four(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, wd.f32]):
+        total = wd.read(x[:, 0])
+        for k in (1, 2, 3):
+            total = total + wd.read(x[:, k * step])
+        wd.write(total, y)
 
-@wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.HardwareConstraint(threads_per_wave=32)], subs={BM: 128})
-def neighbours(x: wd.Memory[M, N, wd.f32], y: wd.Memory[M, wd.f32]):
-    """Four neighbours of each row, from one sector."""
-    total = wd.read(x[:, 0])
-    for k in (2, 4, 6):
-        total = total + wd.read(x[:, k])
-    wd.write(total, y)
+    return four
 
 
 def test_sectors_of_a_line_come_one_by_one() -> None:
+    """Eight apart each is of another sector, two apart all are of one."""
     x, y = np.ones((1 << 17, 32), np.float32), np.zeros(1 << 17, np.float32)
-    took = {}
-    for kernel in (corners, neighbours):
-        compiled = kernel.compile(x, y, target="sm_90a")
-        took[kernel.name] = sample(compiled, [x, y]).replay().cycles
-    assert took["corners"] > 2 * took["neighbours"]
+    apart, together = (sample(four(step).compile(x, y, target="sm_90a"), [x, y]).replay().cycles for step in (8, 2))
+    assert apart > 2 * together
