@@ -84,7 +84,7 @@ def plans(
     if wide is not None:
         for g in either:
             once = read_once(g)
-            for given in (*two_together(resolved), resolved, *four_together(resolved)):
+            for given in (*two_together(resolved, wide.tile_rows), resolved, *four_together(resolved)):
                 try:
                     for found in _ways(once, given, wide, rows):
                         if most_carried(found) <= wide.registers:
@@ -189,21 +189,17 @@ def _laid_out(
     return Plan(graph, target, hardware, partition, inference, rows)
 
 
-ROWS = 64
-"""Rows of an instruction of a warpgroup."""
-
-
-def two_together(resolved: ResolvedConstraints) -> Iterator[ResolvedConstraints]:
+def two_together(resolved: ResolvedConstraints, rows: int) -> Iterator[ResolvedConstraints]:
     """The same constraints with two waves that are neighbours along the grid's dimensions as one, where together they
-    have the rows of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows
+    have the `rows` of an instruction: along all dimensions where that is so, then along one. Two warpgroups of 64 rows
     have twice the registers of one that has 128; four whose instructions have 32 columns read all rows four times. Not
     where the user counts the waves of a workgroup."""
     if resolved.hardware.waves_per_block is not None:
         return
     pairs = {
-        d: replace(r, wave=ROWS)
+        d: replace(r, wave=rows)
         for d, r in resolved.dims.items()
-        if r.wave is not None and 2 * r.wave == ROWS and (tile := r.workgroup or 0) > ROWS and tile // r.wave % 2 == 0
+        if r.wave is not None and 2 * r.wave == rows and (tile := r.workgroup or 0) > rows and tile // r.wave % 2 == 0
     }  # fmt: skip
     for found in ([pairs] if len(pairs) > 1 else []) + [{d: r} for d, r in pairs.items()]:
         yield replace(resolved, dims={**resolved.dims, **found})
