@@ -6,6 +6,7 @@ docs/mutation.md holds the table of a full run.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 
@@ -31,6 +32,15 @@ def expect_accounted(name: str, target: str, chosen: list[net.Mutant]) -> None:
 def test_the_unbroken_text_is_clean(name: str, target: str):
     case = trial.case(name, target)
     assert trial.verdict(case, case.asm) is None
+
+
+def test_time_of_the_collector_is_not_the_texts():
+    """A collection of all that a test run holds took as long as a text may."""
+    assert gc.isenabled()
+    with pytest.raises(trial.Endless), trial.limited(0.05):
+        while not gc.isenabled():
+            pass
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(("name", "target"), SPREAD)
