@@ -6,6 +6,7 @@ next one starts where one ends. What a unit is, and how long an instruction take
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +20,9 @@ LIMIT_INSTRUCTIONS = 400_000
 
 
 class LineCache:
-    """Which cache lines a unit's L1 holds: the `most` that were touched last."""
+    """Which cache lines a unit's L1 holds: the `most` that were touched last. Without `most`, all that ever were."""
 
-    def __init__(self, most: int):
+    def __init__(self, most: int = sys.maxsize):
         self.most = most
         self.lines: OrderedDict[int, None] = OrderedDict()
 
@@ -42,9 +43,9 @@ class LineCache:
 
 class SectorCache:
     """Which sectors of cache lines a unit's L1 holds: those of the `most` lines that were touched last. A line that is
-    there may lack some of its sectors: each is brought when it is asked for."""
+    there may lack some of its sectors: each is brought when it is asked for. Without `most`, all that ever were."""
 
-    def __init__(self, most: int):
+    def __init__(self, most: int = sys.maxsize):
         self.most = most
         self.lines: OrderedDict[int, int] = OrderedDict()
         """Line → the sectors of it that are there, a bit each."""
@@ -72,8 +73,8 @@ class SectorCache:
 
 @dataclass(frozen=True)
 class Launch:
-    """Around the replayed workgroups: `groups` per compute unit in all, `resident` of them at a time, and the part of
-    the memory traffic that misses L2."""
+    """Around the replayed workgroups: `groups` per compute unit in all, `resident` of them at a time, and how much of
+    what a workgroup asks for the first time misses L2. What it asks for again L2 has, if L1 has lost it."""
 
     groups: int
     resident: int

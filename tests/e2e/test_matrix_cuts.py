@@ -328,11 +328,11 @@ def test_waves_of_a_matrix_vector_product_have_columns_of_their_own(chip, rows):
 @pytest.mark.parametrize(
     ("chip", "size", "dtype", "factor"),
     [
-        ("MI300X", (3, 4096, 4096), wd.f32, 0.8),
+        ("MI300X", (3, 4096, 4096), wd.f32, 0.92),
         ("MI300X", (1, 4096, 4096), wd.f8e4m3fnuz, 0.85),
-        pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.7, marks=pytest.mark.slow),
-        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.65, marks=pytest.mark.slow),
-        pytest.param("MI300X", (3, 14336, 4096), wd.f32, 0.75, marks=pytest.mark.slow),
+        pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.86, marks=pytest.mark.slow),
+        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.85, marks=pytest.mark.slow),
+        pytest.param("MI300X", (3, 14336, 4096), wd.f32, 0.97, marks=pytest.mark.slow),
         pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.82, marks=pytest.mark.slow),  # 24808 clocks, now 23736
     ],
     ids=str,
@@ -354,7 +354,7 @@ def test_matrix_vector_products_take_as_long_as_is_estimated(chip, dtype, b_rows
     form = Form(dtype, wd.bf16 if dtype.bits == 8 and not dtype.is_int else dtype, b_rows)
     found = gemv_clocks.best_gemv(form, *size, product)
     text = clocks_of_text(product, arrays(size, dtype, b_rows), Choice("gemv", found.cut), b_rows)
-    assert 0.65 < found.clocks / text < 1.6
+    assert 0.63 < found.clocks / text < 1.6
 
 
 def test_a_matrix_vector_product_is_estimated_only_where_its_text_was_asked():

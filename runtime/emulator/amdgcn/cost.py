@@ -10,6 +10,7 @@ on MI355X; on gfx90a and gfx942 the same groups over 32 banks, unverified there)
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from wavedsl.runtime.emulator.amdgcn.cycle_model import Replay
 from wavedsl.runtime.emulator.amdgcn.state import LANES, State
 from wavedsl.runtime.emulator.amdgcn.trace import MAX_RECORDED, Tracer
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, ChipModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, Timing, spread
+from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Timing, sharing, spread
 from wavedsl.runtime.emulator.report import EmulationReport
 from wavedsl.runtime.emulator.timeline import Timeline
 
@@ -124,22 +125,28 @@ class Cost:
         """How this launch loads the compute unit that has most workgroups."""
         chip = chip or self.chip
         share = -(-self.total // chip.units)
-        return Launch(share, min(self.resident, share), self._memory_share(), min(chip.units, self.total))
+        missed = self._memory_share()
+        rate = min(chip.l2_rate, chip.dram_rate / missed) if missed else chip.l2_rate
+        used = sharing(self.total, chip.units, rate, chip.l1_rate)
+        return Launch(share, min(self.resident, share), missed, used)
 
     def _memory_share(self) -> float:
-        """The part of the traffic that must come from memory."""
+        """How much of what workgroups ask for the first time must come from memory."""
         line = self.chip.line
         memory = self.engine.memory
         groups = self.tracer.groups.values()
         scale = line * self.total / max(1, len(groups))
         asked: dict[int, float] = {}
         for group in groups:
-            for wave in group:
-                for event in wave.events:
-                    if isinstance(event, tuple) and event[1] and event[1][0] >= 0:
-                        found = memory.find(event[1][-1] * line) or memory.find(event[1][0] * line)
-                        key = -1 if found is None else memory.allocations.index(found)
-                        asked[key] = asked.get(key, 0.0) + scale * len(event[1])
+            touched = LineCache()
+            for event in chain.from_iterable(wave.events for wave in group):
+                if not isinstance(event, tuple) or not event[1] or event[1][0] < 0:
+                    continue
+                lines = event[1]
+                if new := touched.missed(lines):
+                    found = memory.find(lines[-1] * line) or memory.find(lines[0] * line)
+                    key = -1 if found is None else memory.allocations.index(found)
+                    asked[key] = asked.get(key, 0.0) + scale * new
         return memory.share_of_memory(asked, self.kept)
 
     def place(self, instruction: int) -> tuple[str, str]:

@@ -15,8 +15,9 @@ The model is a discrete-event simulation, one event per issued instruction:
 * Lines that the vector L1 does not hold come over a link that is as fast as the slowest of: L1's fill path, this unit's
   share of L2, this unit's share of memory for the part of the traffic that must come from there.
 
-Caches below L1 have no state: `Launch.memory_share` says what part of the traffic misses L2, and a miss has the mean of
-both latencies. Instruction fetch, address translation, power and clock changes are not modelled.
+Caches below L1 have no state: `Launch.memory_share` says what part of the lines that a workgroup asks for the first
+time misses L2, and such a miss has the mean of both latencies; lines that it has asked for before come from L2.
+Instruction fetch, address translation, power and clock changes are not modelled.
 docs/cycle-model.md lists every assumption with its source.
 """
 
@@ -188,7 +189,7 @@ class _Wave:
 
 
 class _Group:
-    __slots__ = ("arrived", "ended", "latest", "slot", "waves")
+    __slots__ = ("arrived", "ended", "latest", "slot", "touched", "waves")
 
     def __init__(self, slot: int):
         self.slot = slot
@@ -196,6 +197,8 @@ class _Group:
         self.arrived: list[_Wave] = []
         self.ended = 0
         self.latest = 0
+        self.touched = LineCache()
+        """What the workgroup has asked for: memory's part of that it has had."""
 
 
 class Replay(Queue):
@@ -208,7 +211,7 @@ class Replay(Queue):
         self.decoded: dict[int, list[_Op]] = {}
         self.port_free = [[0] * 7 for _ in range(SIMDS)]
         self.lds_free = self.memory_free = 0
-        self.link_free = 0.0
+        self.link_free = self.far_free = 0.0
         self.lds_queue: deque[int] = deque(maxlen=chip.queue)
         self.memory_queue: deque[int] = deque(maxlen=chip.queue)
         self.cache = LineCache(chip.l1_lines)
@@ -222,8 +225,9 @@ class Replay(Queue):
         self.count = self.last = 0
         used = launch.used_units or chip.units
         share = launch.memory_share
-        rates = [chip.l1_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
-        self.link_rate = min(rates)
+        self.line_clocks = chip.line / min(chip.l1_rate, chip.l2_rate / used)
+        self.memory_clocks = chip.line * share * used / chip.dram_rate
+        """Clocks of a line on the way from L2, and of memory's part of it."""
         self.miss_latency = chip.hit_latency + share * (chip.memory_latency - chip.hit_latency)
 
     def _decode(self, first: int) -> list[_Op]:
@@ -491,14 +495,20 @@ class Replay(Queue):
         self.memory_queue.append(start)
         self.memory_free = start + clocks
         self.busy["vmem"] += clocks
-        missed = self.cache.missed([x + w.shift for x in lines] if w.shift else lines)
+        if w.shift:
+            lines = [x + w.shift for x in lines]
+        missed = self.cache.missed(lines)
         done = start + clocks
         if missed:
-            transfer = missed * chip.line / self.link_rate
-            begin = max(float(start), self.link_free)
-            self.link_free = begin + transfer
-            self.busy["memory"] += transfer
-            done = int(max(done + self.miss_latency, self.link_free + self.miss_latency))
+            new = w.group.touched.missed(lines)
+            begin = max(float(start), self.link_free, self.far_free)
+            self.link_free = max(float(start), self.link_free) + missed * self.line_clocks
+            if new:
+                self.far_free = max(float(start), self.far_free) + new * self.memory_clocks
+            brought = max(self.link_free, self.far_free)
+            self.busy["memory"] += brought - begin
+            latency = self.miss_latency if new else chip.hit_latency
+            done = int(max(done + latency, brought + latency))
         else:
             done += chip.hit_latency if lines else 0
         if w.vm:

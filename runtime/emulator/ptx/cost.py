@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from wavedsl.codegen.ptx import isa
@@ -86,28 +87,39 @@ class Cost:
         return Launch(share, min(at_once, share), missed, used)
 
     def _memory_share(self) -> float:
-        """The part of the traffic that must come from memory."""
+        """How much of what workgroups ask for the first time must come from memory."""
         memory = self.m.memory
         asked: dict[int, float] = {}
-        visits = {id(v): v for cluster in self.tracer.clusters for w in cluster for _, v in w.visits}
         scale = self.total / max(1, len(self.tracer.clusters) * self.m.cluster)
 
-        def count(address: int, size: float) -> None:
+        def array(address: int) -> int:
             found = memory.find(address)
-            key = -1 if found is None else memory.allocations.index(found)
+            return -1 if found is None else memory.allocations.index(found)
+
+        def count(key: int, size: float) -> None:
             asked[key] = asked.get(key, 0.0) + size * scale
 
-        for visit in visits.values():
-            for events in visit.values():
-                for event in events:
+        for cluster in self.tracer.clusters:
+            touched: dict[int, list[np.ndarray]] = {}
+            first, last = cluster[0].warp, cluster[-1].warp  # other clusters may have run the same blocks with this one
+            for visit in {id(v): v for w in cluster for _, v in w.visits}.values():
+                for event in chain.from_iterable(visit.values()):
                     if event[0] == "signal":
+                        if not first <= event[1] <= last:
+                            continue
                         if event[2] == "copy" and event[6]:
-                            count(event[6], event[5])
+                            count(array(event[6]), event[5])
                         elif event[2] == "store":
-                            count(event[5], event[4])
+                            count(array(event[5]), event[4])
                     elif event[0] not in ("shared", "local", "param"):
-                        warps, sectors = event[3] >> 5, event[2] >> SECTOR
-                        count(int(event[2][0]), 32 * len(np.unique(warps * (1 << 58) ^ sectors)))
+                        warps = event[3] >> 5
+                        mine = (first <= warps) & (warps <= last)
+                        groups, sectors = warps[mine] // self.m.warps, event[2][mine] >> SECTOR
+                        if len(groups):
+                            key = array(int(sectors[0]) << SECTOR)
+                            touched.setdefault(key, []).append(np.unique(groups << 58 ^ sectors))
+            for key, found in touched.items():
+                count(key, len(np.unique(np.concatenate(found))) << SECTOR)
         return memory.share_of_memory(asked, self.kept)
 
     def place(self, instruction: int) -> tuple[str, str]:

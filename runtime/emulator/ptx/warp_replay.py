@@ -98,9 +98,9 @@ class WarpReplay(Queue):
         """Whether a warp has come to a mark of one of them."""
         used = launch.used_units or chip.units
         share = launch.memory_share
-        rates = [chip.unit_rate, chip.l2_rate / used] + ([chip.dram_rate / used / share] if share else [])
-        self.share_rate, self.near_rate = min(rates), min(rates[:2])
-        """Bytes per clock that L2 and memory have for this SM, and L2 alone."""
+        self.near_rate = min(chip.unit_rate, chip.l2_rate / used)
+        self.memory_rate = chip.dram_rate / used / share if share else inf
+        """Bytes per clock that L2 has for this SM, and what memory brings together with L2's part."""
         self.miss_latency = chip.hit_latency + share * (chip.memory_latency - chip.hit_latency)
 
     # ---- workgroups come and go
@@ -117,7 +117,7 @@ class WarpReplay(Queue):
         again, which = divmod(number, len(recorded))
         traces = recorded[which]
         self.started[which] += 1
-        cluster = Cluster(slot, self.events.first[which])
+        cluster = Cluster(slot, self.events.first[which], self.ranks)
         each = len(traces) // self.ranks
         load = [0] * SIMDS
         for other in self.at_work:
@@ -494,15 +494,16 @@ class WarpReplay(Queue):
         self.busy["lsu"] += clocks
         return start
 
-    def _brought(self, sm: Sm, t: float, size: float, near: bool = False) -> float:
-        """When `size` bytes that are asked for at t are through the link; `near` ones are L2's. A multicast takes each
-        receiver's share of L2's rate: 2 x 1 clusters are 7 % slower than none where L2 bounds a product
-        (results/h200_ranking.json)."""
-        link, far = size / self.chip.l1_rate, size / (self.near_rate if near else self.share_rate)
-        begun = max(t, sm.link, sm.far)
-        sm.link = max(t, sm.link) + link
-        sm.far = max(t, sm.far) + far
-        done = max(sm.link, sm.far)
+    def _brought(self, sm: Sm, t: float, size: float, near: float = 0.0) -> float:
+        """When `size` bytes that are asked for at t are through the link; `near` of them L2 has for certain. A
+        multicast takes each receiver's share of L2's rate: 2 x 1 clusters are 7 % slower than none where L2 bounds a
+        product (results/h200_ranking.json)."""
+        begun = max(t, sm.link, sm.far, sm.memory)
+        sm.link = max(t, sm.link) + size / self.chip.l1_rate
+        sm.far = max(t, sm.far) + size / self.near_rate
+        if size > near:
+            sm.memory = max(t, sm.memory) + (size - near) / self.memory_rate
+        done = max(sm.link, sm.far, sm.memory)
         self.busy["memory"] += done - begun
         return done
 
@@ -538,9 +539,9 @@ class WarpReplay(Queue):
             if not op.bypass:
                 missed = sm.cache.missed(lines, sectors, w.shift)
             if missed:
-                moved = 32.0 * missed
-                latency = chip.hit_latency if op.near else self.miss_latency
-                end = max(self._brought(sm, end, moved, op.near), end) + latency
+                new = 0 if op.near else w.cluster.touched[w.rank].missed(lines, sectors)
+                latency = self.miss_latency if new else chip.hit_latency
+                end = max(self._brought(sm, end, 32.0 * missed, 32.0 * (missed - new)), end) + latency
             else:
                 end += chip.l1_latency
             done = max(done, end)

@@ -24,16 +24,16 @@ Waves = list[tuple[float, int, "Warp"]]
 class Sm:
     """Pipes of one SM."""
 
-    __slots__ = ("beside", "cache", "far", "free", "link", "pipe", "queue", "tags", "waiting")
+    __slots__ = ("beside", "cache", "far", "free", "link", "memory", "pipe", "queue", "tags", "waiting")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[dict[str, float]] = [dict.fromkeys(PORTS, 0.0) for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
         self.waiting: list[dict[str, list[tuple[int, Warp]]]] = [{port: [] for port in PORTS} for _ in range(SIMDS)]
         """Per sub-core: pipe → a heap of those whose next instruction has found it busy, or another just issued."""
-        self.pipe = self.tags = self.link = self.far = 0.0
-        """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's share of what
-        lies behind that are free."""
+        self.pipe = self.tags = self.link = self.far = self.memory = 0.0
+        """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's shares of L2 and
+        of memory are free."""
         self.beside = [0.0] * SIMDS
         """Per sub-core: clocks of that memory that others have asked for since its tensor core last read operands."""
         self.cache = SectorCache(l1_lines)
@@ -43,7 +43,7 @@ class Sm:
         """A copy for which nobody waits yet."""
         new = Sm(self.queue.maxlen or 0, self.cache.most)
         new.free = [dict(ports) for ports in self.free]
-        new.pipe, new.tags, new.link, new.far = self.pipe, self.tags, self.link, self.far
+        new.pipe, new.tags, new.link, new.far, new.memory = self.pipe, self.tags, self.link, self.far, self.memory
         new.beside = self.beside[:]
         new.cache.lines = self.cache.lines.copy()
         new.queue.extend(self.queue)
@@ -78,10 +78,12 @@ class Meeting:
 class Cluster:
     """A workgroup, or the workgroups of a cluster, at work."""
 
-    __slots__ = ("ended", "first", "meetings", "phases", "slot", "warps")
+    __slots__ = ("ended", "first", "meetings", "phases", "slot", "touched", "warps")
 
-    def __init__(self, slot: int, first: int):
+    def __init__(self, slot: int, first: int, ranks: int):
         self.slot, self.first = slot, first
+        self.touched = [SectorCache() for _ in range(ranks)]
+        """By workgroup, what it has asked for: memory's part of that it has had."""
         self.warps: list[Warp] = []
         self.ended = 0
         self.phases: dict[int, Phases] = {}
@@ -181,8 +183,10 @@ def copied(sms: Sequence[Sm], at_work: Sequence[Cluster], waves: Waves) -> tuple
     twins: dict[int, Warp] = {}
     clusters = []
     for cluster in at_work:
-        new = Cluster(cluster.slot, cluster.first)
+        new = Cluster(cluster.slot, cluster.first, len(cluster.touched))
         new.ended = cluster.ended
+        for known, touched in zip(cluster.touched, new.touched):
+            touched.lines = known.lines.copy()
         new.warps = [w.twin(new, by_id[id(w.sm)]) for w in cluster.warps]
         twins.update((id(w), twin) for w, twin in zip(cluster.warps, new.warps))
         clusters.append(new)
