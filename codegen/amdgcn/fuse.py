@@ -5,8 +5,8 @@ In: a kernel and the use counts of its values. Out: `Fusion`s by result id, and 
 A fusion is a row of `PATTERNS`: outer op, inner op, condition; `roles.FUSED` names the instruction. It applies to
 per-lane i32 values (and the largest or smallest of three f32, and a number held between -c and c) whose inner op has
 no other use, stands in the same region, and where the three sources read at most one scalar register or literal. The
-largest and the smallest read the sizes of numbers that nobody else asks for (`_sizes`). Uniform values have two fusions
-of their own: (a << 1 to 4) + b, and bit fields.
+largest and the smallest read the sizes of numbers that nobody else asks for (`_sizes`), multiply-adds their negatives
+(`_negated`). Uniform values have two fusions of their own: (a << 1 to 4) + b, and bit fields.
 
 The lane and the wave number are bits of the thread's number. Who reads only some bits of them reads these there, and
 where everybody does, they are never made (`under_mask`, `needs`).
@@ -29,8 +29,8 @@ _FULL = 0xFFFFFFFF
 class Fusion:
     """Instruction `mnemonic` on `sources`; `width` is the field's width where the last source is one (v_bfe_u32),
     `lanes` the DPP pattern by which the first comes from other lanes. `halves`: it combines a value with that of the
-    other half of the wave. `sizes`: which sources are read without their signs. `limits`: a third source is the
-    negative of the second, a constant."""
+    other half of the wave. `sizes`: which sources are read without their signs, `negated`: which with the
+    other sign. `limits`: a third source is the negative of the second, a constant."""
 
     mnemonic: str
     sources: tuple[Value, ...]
@@ -38,6 +38,7 @@ class Fusion:
     lanes: str | None = None
     halves: bool = False
     sizes: tuple[bool, ...] = ()
+    negated: tuple[bool, ...] = ()
     limits: bool = False
 
 
@@ -90,6 +91,7 @@ PATTERNS = (
     Pattern("or", "and", "either", _always),
     Pattern("or", "or", "either", _always),
     Pattern("shl", "add", "first", _outer_shift_is_constant),
+    Pattern("min_u", "min_u", "either", _always),
 )
 _BY_OUTER: dict[str, list[Pattern]] = {}
 for _p in PATTERNS:
@@ -134,6 +136,9 @@ def _plan(
             if word is not None and _is_field(op, word) and _free(op.args[0], uses, here, fusions):
                 fusions[v.id] = Fusion("", word.args)
                 absorbed.add(op.args[0].id)
+            continue
+        if op.name == "ffma" and v.type.kind == "f32" and not v.uniform and uses.get(v.id):
+            _negated(op, uses, here, absorbed, fusions)
             continue
         if v.type is not I32 or not uses.get(v.id):
             continue
@@ -180,6 +185,19 @@ def _sizes(op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fus
         within = tuple(x.op.args[0] if size and x.op is not None else x for x, size in zip(sources, sizes))
         name = fusion.mnemonic if fusion is not None else FLOAT[op.name, "f32"]
         fusions[v.id] = Fusion(name, within, sizes=sizes)
+
+
+def _negated(op: Op, uses: dict[int, int], here: set[int], absorbed: set[int], fusions: dict[int, Fusion]) -> None:
+    """Let a multiply-add, of one number or of several side by side, read numbers with the other sign, where nobody else
+    asks for their negatives."""
+    inner = [
+        x.op if x.op is not None and x.op.name == "fneg" and not x.uniform and _free(x, uses, here, fusions) else None
+        for x in op.args
+    ]
+    if any(inner):
+        absorbed.update(x.results[0].id for x in inner if x is not None)
+        within = tuple(a if x is None else x.args[0] for a, x in zip(op.args, inner))
+        fusions[op.results[0].id] = Fusion("", within, negated=tuple(x is not None for x in inner))
 
 
 def _plan_scalar(

@@ -135,16 +135,21 @@ def ffma(s: Selector, op: Op) -> None:
             s.vop3(s.rows.v_fma_f64, dst.part(2 * k, 2), xs[k], ys[k], zs[k])
         return
     dst = s.result(op)
+    fusion = s.fusions.get(v.id)
+    args, negated = (fusion.sources, fusion.negated) if fusion is not None else (op.args, (False,) * 3)
     k = 0
     if n > 1:
-        x, y, z = (_pairs(s, arg) for arg in op.args)
+        x, y, z = (_pairs(s, arg) for arg in args)
+        signs = tuple(map(int, negated))
+        mods = {"neg_lo": signs, "neg_hi": signs} if any(negated) else {}
         while k + 2 <= n:
-            s.vop3(s.rows.v_pk_fma_f32, dst.part(k, 2), x(k), y(k), z(k))
+            s.vop3(s.rows.v_pk_fma_f32, dst.part(k, 2), x(k), y(k), z(k), **mods)
             k += 2
     if k < n:
-        words = [s.words(arg) for arg in op.args]
+        words = [s.words(arg) for arg in args]
         while k < n:
-            s.vop3(s.rows.v_fma_f32, dst.part(k), *(w[k] for w in words))
+            sources = s._bus([w[k] for w in words])
+            s.emit(s.rows.v_fma_f32, dst.part(k), *(Src(x, neg=True) if m else x for x, m in zip(sources, negated)))
             k += 1
 
 

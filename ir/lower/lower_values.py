@@ -36,6 +36,7 @@ from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.late_numbers import is_late_number
 from wavedsl.ir.lower.late_stores import LateStore, store_late
 from wavedsl.ir.lower.lowering import Lowering, both
+from wavedsl.ir.lower.shared_divisors import divided, divided_late
 from wavedsl.ir.lower.store_lanes import for_stores
 from wavedsl.ir.lower.tile_views import located, tile_view
 from wavedsl.ir.schedule.steps import Context
@@ -152,10 +153,16 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
                 with b.loc(n.loc):
                     return lower_elementwise(b, n, [v.element(b, c[i]) for v, c in zip(operands, columns)])
 
-            env[key] = Lazy(layout, n.dtype, compute, b, list(zip(operands, columns)))
+            shared = n.op == "div" and low.target.packed_f32
+            each = divided_late(b, n, operands, columns, compute) if shared else compute
+            env[key] = Lazy(layout, n.dtype, each, b, list(zip(operands, columns)))
             return
         if skippable(low, n):
             env[key] = _unless_one(low, n, layout, operands, columns)
+            return
+        quotients = divided(b, n, operands, columns) if n.op == "div" and low.target.packed_f32 else None
+        if quotients is not None:
+            env[key] = from_elements(b, layout, n.dtype, quotients)
             return
         out = []
         cache: dict[tuple[int, ...], Value] = {}

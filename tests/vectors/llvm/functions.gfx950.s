@@ -5111,6 +5111,222 @@ eq_f64:                                 ; @eq_f64
 	.set eq_f64.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	min3_u32                        ; -- Begin function min3_u32
+	.p2align	8
+	.type	min3_u32,@function
+min3_u32:                               ; @min3_u32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_min3_u32 v1, v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel min3_u32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end70:
+	.size	min3_u32, .Lfunc_end70-min3_u32
+                                        ; -- End function
+	.set min3_u32.num_vgpr, 4
+	.set min3_u32.num_agpr, 0
+	.set min3_u32.numbered_sgpr, 16
+	.set min3_u32.num_named_barrier, 0
+	.set min3_u32.private_seg_size, 0
+	.set min3_u32.uses_vcc, 0
+	.set min3_u32.uses_flat_scratch, 0
+	.set min3_u32.has_dyn_sized_stack, 0
+	.set min3_u32.has_recursion, 0
+	.set min3_u32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	fma_of_negatives                ; -- Begin function fma_of_negatives
+	.p2align	8
+	.type	fma_of_negatives,@function
+fma_of_negatives:                       ; @fma_of_negatives
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v6, 3, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dwordx2 v[0:1], v6, s[8:9]
+	global_load_dwordx2 v[2:3], v6, s[10:11]
+	global_load_dwordx2 v[4:5], v6, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_pk_fma_f32 v[0:1], v[0:1], v[2:3], v[4:5] neg_lo:[1,0,1] neg_hi:[1,0,1]
+	global_store_dwordx2 v6, v[0:1], s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel fma_of_negatives
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 7
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 8
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end71:
+	.size	fma_of_negatives, .Lfunc_end71-fma_of_negatives
+                                        ; -- End function
+	.set fma_of_negatives.num_vgpr, 7
+	.set fma_of_negatives.num_agpr, 0
+	.set fma_of_negatives.numbered_sgpr, 16
+	.set fma_of_negatives.num_named_barrier, 0
+	.set fma_of_negatives.private_seg_size, 0
+	.set fma_of_negatives.uses_vcc, 0
+	.set fma_of_negatives.uses_flat_scratch, 0
+	.set fma_of_negatives.has_dyn_sized_stack, 0
+	.set fma_of_negatives.has_recursion, 0
+	.set fma_of_negatives.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	fma_of_negative                 ; -- Begin function fma_of_negative
+	.p2align	8
+	.type	fma_of_negative,@function
+fma_of_negative:                        ; @fma_of_negative
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_fma_f32 v1, -v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel fma_of_negative
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end72:
+	.size	fma_of_negative, .Lfunc_end72-fma_of_negative
+                                        ; -- End function
+	.set fma_of_negative.num_vgpr, 4
+	.set fma_of_negative.num_agpr, 0
+	.set fma_of_negative.numbered_sgpr, 16
+	.set fma_of_negative.num_named_barrier, 0
+	.set fma_of_negative.private_seg_size, 0
+	.set fma_of_negative.uses_vcc, 0
+	.set fma_of_negative.uses_flat_scratch, 0
+	.set fma_of_negative.has_dyn_sized_stack, 0
+	.set fma_of_negative.has_recursion, 0
+	.set fma_of_negative.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.globl	min3_f32                        ; -- Begin function min3_f32
 	.p2align	8
 	.type	min3_f32,@function
@@ -5168,8 +5384,8 @@ min3_f32:                               ; @min3_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end70:
-	.size	min3_f32, .Lfunc_end70-min3_f32
+.Lfunc_end73:
+	.size	min3_f32, .Lfunc_end73-min3_f32
                                         ; -- End function
 	.set min3_f32.num_vgpr, 4
 	.set min3_f32.num_agpr, 0
@@ -5241,8 +5457,8 @@ max_of_neighbours:                      ; @max_of_neighbours
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end71:
-	.size	max_of_neighbours, .Lfunc_end71-max_of_neighbours
+.Lfunc_end74:
+	.size	max_of_neighbours, .Lfunc_end74-max_of_neighbours
                                         ; -- End function
 	.set max_of_neighbours.num_vgpr, 3
 	.set max_of_neighbours.num_agpr, 0
@@ -5314,8 +5530,8 @@ min_of_mirrored:                        ; @min_of_mirrored
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end72:
-	.size	min_of_mirrored, .Lfunc_end72-min_of_mirrored
+.Lfunc_end75:
+	.size	min_of_mirrored, .Lfunc_end75-min_of_mirrored
                                         ; -- End function
 	.set min_of_mirrored.num_vgpr, 3
 	.set min_of_mirrored.num_agpr, 0
@@ -5387,8 +5603,8 @@ product_of_halves:                      ; @product_of_halves
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end73:
-	.size	product_of_halves, .Lfunc_end73-product_of_halves
+.Lfunc_end76:
+	.size	product_of_halves, .Lfunc_end76-product_of_halves
                                         ; -- End function
 	.set product_of_halves.num_vgpr, 3
 	.set product_of_halves.num_agpr, 0
@@ -5469,8 +5685,8 @@ quotient_f64:                           ; @quotient_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end74:
-	.size	quotient_f64, .Lfunc_end74-quotient_f64
+.Lfunc_end77:
+	.size	quotient_f64, .Lfunc_end77-quotient_f64
                                         ; -- End function
 	.set quotient_f64.num_vgpr, 13
 	.set quotient_f64.num_agpr, 0
@@ -5539,8 +5755,8 @@ neg_f64:                                ; @neg_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end75:
-	.size	neg_f64, .Lfunc_end75-neg_f64
+.Lfunc_end78:
+	.size	neg_f64, .Lfunc_end78-neg_f64
                                         ; -- End function
 	.set neg_f64.num_vgpr, 3
 	.set neg_f64.num_agpr, 0
@@ -5632,8 +5848,8 @@ root_f64:                               ; @root_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end76:
-	.size	root_f64, .Lfunc_end76-root_f64
+.Lfunc_end79:
+	.size	root_f64, .Lfunc_end79-root_f64
                                         ; -- End function
 	.set root_f64.num_vgpr, 11
 	.set root_f64.num_agpr, 0
@@ -5707,8 +5923,8 @@ ne_u64:                                 ; @ne_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end77:
-	.size	ne_u64, .Lfunc_end77-ne_u64
+.Lfunc_end80:
+	.size	ne_u64, .Lfunc_end80-ne_u64
                                         ; -- End function
 	.set ne_u64.num_vgpr, 6
 	.set ne_u64.num_agpr, 0
@@ -5782,8 +5998,8 @@ le_u64:                                 ; @le_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end78:
-	.size	le_u64, .Lfunc_end78-le_u64
+.Lfunc_end81:
+	.size	le_u64, .Lfunc_end81-le_u64
                                         ; -- End function
 	.set le_u64.num_vgpr, 6
 	.set le_u64.num_agpr, 0
@@ -5857,8 +6073,8 @@ gt_u64:                                 ; @gt_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end79:
-	.size	gt_u64, .Lfunc_end79-gt_u64
+.Lfunc_end82:
+	.size	gt_u64, .Lfunc_end82-gt_u64
                                         ; -- End function
 	.set gt_u64.num_vgpr, 6
 	.set gt_u64.num_agpr, 0
@@ -5932,8 +6148,8 @@ ge_u64:                                 ; @ge_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end80:
-	.size	ge_u64, .Lfunc_end80-ge_u64
+.Lfunc_end83:
+	.size	ge_u64, .Lfunc_end83-ge_u64
                                         ; -- End function
 	.set ge_u64.num_vgpr, 6
 	.set ge_u64.num_agpr, 0
@@ -6007,8 +6223,8 @@ le_i64:                                 ; @le_i64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end81:
-	.size	le_i64, .Lfunc_end81-le_i64
+.Lfunc_end84:
+	.size	le_i64, .Lfunc_end84-le_i64
                                         ; -- End function
 	.set le_i64.num_vgpr, 6
 	.set le_i64.num_agpr, 0
@@ -6082,8 +6298,8 @@ ge_i64:                                 ; @ge_i64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end82:
-	.size	ge_i64, .Lfunc_end82-ge_i64
+.Lfunc_end85:
+	.size	ge_i64, .Lfunc_end85-ge_i64
                                         ; -- End function
 	.set ge_i64.num_vgpr, 6
 	.set ge_i64.num_agpr, 0
@@ -6156,8 +6372,8 @@ le_f32:                                 ; @le_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end83:
-	.size	le_f32, .Lfunc_end83-le_f32
+.Lfunc_end86:
+	.size	le_f32, .Lfunc_end86-le_f32
                                         ; -- End function
 	.set le_f32.num_vgpr, 3
 	.set le_f32.num_agpr, 0
@@ -6231,8 +6447,8 @@ ge_f64:                                 ; @ge_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end84:
-	.size	ge_f64, .Lfunc_end84-ge_f64
+.Lfunc_end87:
+	.size	ge_f64, .Lfunc_end87-ge_f64
                                         ; -- End function
 	.set ge_f64.num_vgpr, 6
 	.set ge_f64.num_agpr, 0
@@ -6302,8 +6518,8 @@ int_to_double:                          ; @int_to_double
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end85:
-	.size	int_to_double, .Lfunc_end85-int_to_double
+.Lfunc_end88:
+	.size	int_to_double, .Lfunc_end88-int_to_double
                                         ; -- End function
 	.set int_to_double.num_vgpr, 3
 	.set int_to_double.num_agpr, 0
@@ -6372,8 +6588,8 @@ trunc_f32:                              ; @trunc_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end86:
-	.size	trunc_f32, .Lfunc_end86-trunc_f32
+.Lfunc_end89:
+	.size	trunc_f32, .Lfunc_end89-trunc_f32
                                         ; -- End function
 	.set trunc_f32.num_vgpr, 2
 	.set trunc_f32.num_agpr, 0
@@ -6444,8 +6660,8 @@ funnel:                                 ; @funnel
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end87:
-	.size	funnel, .Lfunc_end87-funnel
+.Lfunc_end90:
+	.size	funnel, .Lfunc_end90-funnel
                                         ; -- End function
 	.set funnel.num_vgpr, 4
 	.set funnel.num_agpr, 0
@@ -6514,8 +6730,8 @@ set_bits:                               ; @set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end88:
-	.size	set_bits, .Lfunc_end88-set_bits
+.Lfunc_end91:
+	.size	set_bits, .Lfunc_end91-set_bits
                                         ; -- End function
 	.set set_bits.num_vgpr, 2
 	.set set_bits.num_agpr, 0
@@ -6585,8 +6801,8 @@ trailing_zeros:                         ; @trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end89:
-	.size	trailing_zeros, .Lfunc_end89-trailing_zeros
+.Lfunc_end92:
+	.size	trailing_zeros, .Lfunc_end92-trailing_zeros
                                         ; -- End function
 	.set trailing_zeros.num_vgpr, 2
 	.set trailing_zeros.num_agpr, 0
@@ -6655,8 +6871,8 @@ reversed_bits:                          ; @reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end90:
-	.size	reversed_bits, .Lfunc_end90-reversed_bits
+.Lfunc_end93:
+	.size	reversed_bits, .Lfunc_end93-reversed_bits
                                         ; -- End function
 	.set reversed_bits.num_vgpr, 2
 	.set reversed_bits.num_agpr, 0
@@ -6724,8 +6940,8 @@ uniform_set_bits:                       ; @uniform_set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end91:
-	.size	uniform_set_bits, .Lfunc_end91-uniform_set_bits
+.Lfunc_end94:
+	.size	uniform_set_bits, .Lfunc_end94-uniform_set_bits
                                         ; -- End function
 	.set uniform_set_bits.num_vgpr, 2
 	.set uniform_set_bits.num_agpr, 0
@@ -6794,8 +7010,8 @@ uniform_leading_zeros:                  ; @uniform_leading_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end92:
-	.size	uniform_leading_zeros, .Lfunc_end92-uniform_leading_zeros
+.Lfunc_end95:
+	.size	uniform_leading_zeros, .Lfunc_end95-uniform_leading_zeros
                                         ; -- End function
 	.set uniform_leading_zeros.num_vgpr, 2
 	.set uniform_leading_zeros.num_agpr, 0
@@ -6864,8 +7080,8 @@ uniform_trailing_zeros:                 ; @uniform_trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end93:
-	.size	uniform_trailing_zeros, .Lfunc_end93-uniform_trailing_zeros
+.Lfunc_end96:
+	.size	uniform_trailing_zeros, .Lfunc_end96-uniform_trailing_zeros
                                         ; -- End function
 	.set uniform_trailing_zeros.num_vgpr, 2
 	.set uniform_trailing_zeros.num_agpr, 0
@@ -6933,8 +7149,8 @@ uniform_reversed_bits:                  ; @uniform_reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end94:
-	.size	uniform_reversed_bits, .Lfunc_end94-uniform_reversed_bits
+.Lfunc_end97:
+	.size	uniform_reversed_bits, .Lfunc_end97-uniform_reversed_bits
                                         ; -- End function
 	.set uniform_reversed_bits.num_vgpr, 2
 	.set uniform_reversed_bits.num_agpr, 0
@@ -8939,6 +9155,111 @@ amdhsa.kernels:
     .symbol:         eq_f64.kd
     .uses_dynamic_stack: false
     .vgpr_count:     6
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           min3_u32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         min3_u32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           fma_of_negatives
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         fma_of_negatives.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     7
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           fma_of_negative
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         fma_of_negative.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
     .vgpr_spill_count: 0
     .wavefront_size: 64
   - .agpr_count:     0

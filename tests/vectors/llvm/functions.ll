@@ -1,6 +1,7 @@
 ; Written by functions.py.
 
 @halves = internal addrspace(3) global [64 x i16] undef, align 2
+declare <2 x float> @llvm.fma.v2f32(<2 x float>, <2 x float>, <2 x float>)
 declare double @llvm.fabs.f64(double)
 declare double @llvm.floor.f64(double)
 declare double @llvm.fma.f64(double, double, double)
@@ -12,6 +13,7 @@ declare double @llvm.trunc.f64(double)
 declare float @llvm.amdgcn.cos.f32(float)
 declare float @llvm.amdgcn.sin.f32(float)
 declare float @llvm.amdgcn.sqrt.f32(float)
+declare float @llvm.fma.f32(float, float, float)
 declare float @llvm.maxnum.f32(float, float)
 declare float @llvm.minnum.f32(float, float)
 declare float @llvm.trunc.f32(float)
@@ -871,6 +873,52 @@ define amdgpu_kernel void @eq_f64(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y
   %r = zext i1 %c to i32
   %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
   store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @min3_u32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %ay = getelementptr i32, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i32, ptr addrspace(1) %ay
+  %az = getelementptr i32, ptr addrspace(1) %in_z, i32 %tid
+  %z = load i32, ptr addrspace(1) %az
+  %m = call i32 @llvm.umin.i32(i32 %x, i32 %y)
+  %r = call i32 @llvm.umin.i32(i32 %m, i32 %z)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @fma_of_negatives(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr <2 x float>, ptr addrspace(1) %in_x, i32 %tid
+  %x = load <2 x float>, ptr addrspace(1) %ax
+  %ay = getelementptr <2 x float>, ptr addrspace(1) %in_y, i32 %tid
+  %y = load <2 x float>, ptr addrspace(1) %ay
+  %az = getelementptr <2 x float>, ptr addrspace(1) %in_z, i32 %tid
+  %z = load <2 x float>, ptr addrspace(1) %az
+  %m = fneg <2 x float> %x
+  %o = fneg <2 x float> %z
+  %r = call <2 x float> @llvm.fma.v2f32(<2 x float> %m, <2 x float> %y, <2 x float> %o)
+  %to = getelementptr <2 x float>, ptr addrspace(1) %out, i32 %tid
+  store <2 x float> %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @fma_of_negative(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr float, ptr addrspace(1) %in_x, i32 %tid
+  %x = load float, ptr addrspace(1) %ax
+  %ay = getelementptr float, ptr addrspace(1) %in_y, i32 %tid
+  %y = load float, ptr addrspace(1) %ay
+  %az = getelementptr float, ptr addrspace(1) %in_z, i32 %tid
+  %z = load float, ptr addrspace(1) %az
+  %m = fneg float %x
+  %r = call float @llvm.fma.f32(float %m, float %y, float %z)
+  %to = getelementptr float, ptr addrspace(1) %out, i32 %tid
+  store float %r, ptr addrspace(1) %to
   ret void
 }
 

@@ -261,6 +261,24 @@ FUNCTIONS = (
     _compare("lt", "f64", "olt", lambda x, y: x < y),
     _compare("eq", "f64", "oeq", lambda x, y: x == y),
     Function(
+        "min3_u32", "u32 u32 u32", "u32",
+        "%m = call i32 @llvm.umin.i32(i32 %x, i32 %y)\n%r = call i32 @llvm.umin.i32(i32 %m, i32 %z)",
+        lambda x, y, z: np.minimum(np.minimum(x, y), z), chips=AMD,
+    ),
+    Function(
+        "fma_of_negatives", "2f32 2f32 2f32", "2f32",
+        "%m = fneg <2 x float> %x\n%o = fneg <2 x float> %z\n"
+        "%r = call <2 x float> @llvm.fma.v2f32(<2 x float> %m, <2 x float> %y, <2 x float> %o)",
+        lambda x, y, z: -x * y - z, "declare <2 x float> @llvm.fma.v2f32(<2 x float>, <2 x float>, <2 x float>)",
+        within=(-1000.0, 1000.0), whole=True, chips=AMD,
+    ),
+    Function(
+        "fma_of_negative", "f32 f32 f32", "f32",
+        "%m = fneg float %x\n%r = call float @llvm.fma.f32(float %m, float %y, float %z)",
+        lambda x, y, z: z - x * y, "declare float @llvm.fma.f32(float, float, float)", within=(-1000.0, 1000.0), whole=True,
+        chips=AMD,
+    ),
+    Function(
         "min3_f32", "f32 f32 f32", "f32",
         "%m = call float @llvm.minnum.f32(float %x, float %y)\n%r = call float @llvm.minnum.f32(float %m, float %z)",
         lambda x, y, z: np.fmin(np.fmin(x, y), z), "declare float @llvm.minnum.f32(float, float)", chips=AMD,
