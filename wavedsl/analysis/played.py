@@ -18,6 +18,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from wavedsl.analysis.lanes import Frame, Threads, loop_counters
 from wavedsl.analysis.pipes import MANY, SLOW
 from wavedsl.ir.dataflow.split_k import SUMS
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.pair_floats import PAIRED
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator.amdgcn.cycle_model import TURN
@@ -39,6 +41,8 @@ FREE = frozenset(
 FIRST, LAST, COUNTED = 5, 3, 2
 """Trips of a loop that are played at its beginning and at its end, and those before the end's that give the rate."""
 
+EXPANDED = {**MANY, "fdiv": 13}
+"""Vector instructions that an op expands into on AMD's chips: of a quotient ten, one of which is a reciprocal."""
 Roots = tuple[int, ...]
 
 
@@ -87,6 +91,9 @@ class _Play:
         self, kernel: Kernel, target: Target, threads: Threads, launch: Launch, chip: ChipModel,
         scratch: Mapping[int, int], last: bool = True,
     ):  # fmt: skip
+        from wavedsl.codegen.amdgcn.fuse import plan_fusions
+        from wavedsl.codegen.amdgcn.select import count_uses
+
         self.scratch, self.is_last = scratch, last
         self.kernel, self.target, self.threads, self.chip = kernel, target, threads, chip
         self.atoms = {a.name: a for a in target.mma_atoms}
@@ -105,6 +112,8 @@ class _Play:
         self.skipped: dict[str, float] = {}
         self.cache = LineCache(self.chip.l1_lines)
         self.last = 0.0
+        _, self.absorbed = plan_fusions(kernel, count_uses(kernel))
+        """Values that the instructions of others compute."""
         self.rooted: dict[int, Roots] = {}
         self.alone = True
         """Whether every wave has a SIMD to itself."""
@@ -121,9 +130,10 @@ class _Play:
         found = self.rooted.get(v.id)
         if found is None:
             op = v.op
-            if op is None or op.regions or op.name in _TRACKED:
+            gone = v.id in self.absorbed
+            if op is None or op.regions or (op.name in _TRACKED and not gone):
                 found = (v.id,)
-            elif op.name in FREE:
+            elif op.name in FREE or gone:
                 found = tuple(dict.fromkeys(r for a in op.args for r in self.roots(a)))
             else:
                 found = ()
@@ -147,16 +157,23 @@ class _Play:
     # ---------------------------------------------------------------------------------------------------------- waves
 
     @np.errstate(all="ignore")
-    def run(self, groups: int) -> Played:
-        """`groups` workgroups that start together."""
+    def run(self, groups: int, resident: int) -> tuple[Played, list[float]]:
+        """`groups` workgroups, of which `resident` start together and the others where one ends; and their ends."""
         frame = Frame(self.threads)
         count = self.kernel.waves
-        self.alone = groups * count <= SIMDS
+        self.alone = resident * count <= SIMDS
         waves = [_Wave(n % count, n // count, n % SIMDS) for n in range(groups * count)]
         walks = [self.whole(w, frame) for w in waves]
         turns: list[tuple[float, int]] = []
         arrived: list[list[int]] = [[] for _ in range(groups)]
         living = [count] * groups
+        ends: list[float] = []
+        waiting = iter(range(resident, groups))
+
+        def begin(group: int, at: float) -> None:
+            for n in range(group * count, (group + 1) * count):
+                waves[n].at = at
+                resume(n)
 
         def resume(n: int) -> None:
             """Let a wave go on until it needs what others may have: it then waits for its turn."""
@@ -166,6 +183,11 @@ class _Play:
                 arrived[w.group].append(n)
             elif what == "end":
                 living[w.group] -= 1
+                if not living[w.group]:
+                    ends.append(max(x.at for x in waves[w.group * count : (w.group + 1) * count]))
+                    following = next(waiting, None)
+                    if following is not None:
+                        begin(following, ends[-1])
             else:
                 heapq.heappush(turns, (w.at, n))
                 return
@@ -177,8 +199,8 @@ class _Play:
                     waves[k].at = over
                     resume(k)
 
-        for n in range(len(waves)):
-            resume(n)
+        for group in range(resident):
+            begin(group, 0.0)
         while turns:
             resume(heapq.heappop(turns)[1])
         end = max([self.last, *(w.at for w in waves)]) + max(w.skipped for w in waves)
@@ -186,7 +208,7 @@ class _Play:
             u: (c + self.skipped.get(u, 0.0)) / (SIMDS if u in ("mfma", "valu", "salu") else 1)
             for u, c in self.busy.items()
         }
-        return Played(end, {u: c for u, c in busy.items() if c})
+        return Played(end, {u: c for u, c in busy.items() if c}), ends
 
     def whole(self, w: _Wave, frame: Frame) -> Iterator[str]:
         yield from self.region(w, self.kernel.body, frame)
@@ -247,14 +269,21 @@ class _Play:
             elif name == "param":
                 w.ready[op.results[0].id] = float(self.chip.scalar_latency)
             else:
+                if op.results and op.results[0].id in self.absorbed:
+                    continue
+                before = w.at
+                self.settle(w, op.args)
+                if w.at > before and not self.alone:
+                    yield "wait"  # others compute meanwhile
                 self.plain(w, op)
 
     def plain(self, w: _Wave, op: Op) -> None:
-        self.settle(w, op.args)
         results = op.results
         uniform = bool(results) and all(r.uniform for r in results)
         words = max([1, *(r.type.n for r in results)])
-        clocks = self.valu * words * MANY.get(op.name, 1) * (4 if op.name in SLOW else 1)
+        if op.name in PAIRED and self.target.packed_f32:
+            words = (words + 1) // 2
+        clocks = self.valu * words * EXPANDED.get(op.name, 1) * (4 if op.name in SLOW else 1)
         if op.row.effects and not results:
             clocks = TURN
         if uniform:
@@ -433,6 +462,11 @@ TOGETHER = 4
 """Workgroups that are played together at most."""
 MOST_OPS = 20_000
 """Ops of all their waves, each counted once, beyond which fewer are."""
+ROUNDS = 4
+"""Of a kernel without loops, how many workgroups are played behind each other in the place of each that resides: they
+get out of step, and one computes while another waits for memory."""
+MOST_QUEUED = 60_000
+"""Ops of all their waves at most."""
 
 
 def play(
@@ -443,15 +477,30 @@ def play(
     """The workgroups of the compute unit that has most of them, while others load the chip as `launch` says.
 
     As many as reside together are played together, `TOGETHER` at most; the others follow at the same rate, or at that
-    of the busiest pipe. `hidden`: values of hidden parameters by index; `group`: the workgroup that is played for all
+    of the busiest pipe. Of kernels without loops, several rounds are played. `hidden`: values of hidden parameters by index; `group`: the workgroup that is played for all
     of them; `scratch`: what `scratch_by_loop` says of the text; `last`: whether it does what one of several does, who
     comes last. Raises KeyError for targets without a `ChipModel`.
     """
     chip = chip or CHIPS[target.name]
     threads = Threads(kernel, target.name, chip.line, hidden, grid, group)
     length = max(1, sum(1 for _ in kernel.body.walk()) * kernel.waves)
+    new = partial(_Play, kernel, target, threads, launch, chip, scratch or {}, last)
+    resident = max(1, min(launch.resident, launch.groups))
+    queue = min(launch.groups, ROUNDS * resident, MOST_QUEUED // length)
+    if queue > resident and not any(op.name == "for" for op in kernel.body.walk()):
+        return _queued(*new().run(queue, resident), resident, launch)
     groups = together(launch, length)
-    return of_launch(_Play(kernel, target, threads, launch, chip, scratch or {}, last).run(groups), groups, launch)
+    return of_launch(new().run(groups, groups)[0], groups, launch)
+
+
+def _queued(played: Played, ends: list[float], resident: int, launch: Launch) -> Played:
+    """The launch's workgroups, of which some rounds were played: others follow at the rate at which these ended behind
+    the first round."""
+    count = len(ends)
+    ends = sorted(ends)
+    rate = (ends[-1] - ends[resident - 1]) / (count - resident)
+    busy = {unit: clocks / count * launch.groups for unit, clocks in played.busy.items()}
+    return Played(played.clocks + rate * (launch.groups - count), busy)
 
 
 def with_the_last(kernel: Kernel, launch: Launch, played: Callable[[Launch, bool], Played]) -> Played:

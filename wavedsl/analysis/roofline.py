@@ -443,11 +443,15 @@ def _played(
     comes from memory."""
     from wavedsl.analysis.played import play, scratch_by_loop, with_the_last
     from wavedsl.runtime.emulator.cycle_chips import varied
+    from wavedsl.runtime.emulator.cycle_queue import sharing
 
     launch, group, scale = _launch(issued, chip, resident, missing)
     grid = tuple(evaluate_int(g, sizes) for g in compiled.grid)
     hidden = hidden_values(compiled, sizes)
     model = varied(compiled.target, units=chip.units)
+    if launch.groups > 1:
+        rate = min(model.l2_rate, model.dram_rate / missing) if missing else model.l2_rate
+        launch = replace(launch, used_units=sharing(issued.groups, chip.units, rate, model.l1_rate))
     scratch = scratch_by_loop(compiled.kernel_ir, compiled.resources)
 
     def played(launch: Any, last: bool) -> Played:
