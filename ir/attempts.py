@@ -17,7 +17,7 @@ from typing import Any
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.product_waves import DEAREST
-from wavedsl.ir.cuts.register_file import VECTORS
+from wavedsl.ir.cuts.register_file import ADDRESSES, BEYOND, VECTORS, loop_words
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
 from wavedsl.ir.errors import ConstraintError
@@ -80,6 +80,7 @@ class Attempts:
                 plan, kernel, lack = self.roomier(plan, kernel)
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
+                kernel.notes[BEYOND] = beyond(plan, kernel)
                 return kernel, plan, lack
             except ConstraintError:
                 if not plan.partition.shared_rows and (plan.target is target or (fixed and not plan.graph.gathered)):
@@ -276,6 +277,17 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
         else:
             held = min(held, on_demand(kernel, plan.target))
     return held - room
+
+
+def beyond(plan: Plan, kernel: Kernel) -> int:
+    """Registers that what a warpgroup holds in loops, and addresses, take beyond those that it is dealt: above 0 ptxas
+    spills, whatever order the code has."""
+    if not plan.target.asynchronous:
+        return 0
+    dealt = [op.attrs["count"] for op in kernel.body.walk() if op.name == "registers"]
+    room = max(dealt, default=wave_room(plan.target, plan.partition.waves))
+    held = loop_words(plan.graph, {d: p.wave for d, p in plan.partition.dims.items()}, plan.target)
+    return max(0, held + ADDRESSES - room)
 
 
 def crowding_on_demand(found: tuple[Kernel, Plan, float]) -> float:
