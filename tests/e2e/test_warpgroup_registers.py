@@ -1,17 +1,20 @@
-"""What nobody fixed about warpgroups is chosen so that their values fit the registers they are dealt: ptxas is the
-witness.
+"""What nobody fixed about warpgroups is chosen so that their values fit the registers they are dealt, and what a user
+fixed that does not fit is said: ptxas is the witness of both.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import warnings
 from typing import Any
 
 import example_files
 import hopper
 import numpy as np
 import pytest
+from wavedsl.runtime import spill_warning
+from wavedsl.runtime.spill_warning import SpillWarning
 
 import wavedsl as wd
 
@@ -142,3 +145,18 @@ def test_a_pixel_alone_says_where_it_lies(tile: tuple[int, int, int], size: int,
         subs={c.B: 8, c.H: width, c.W: width, c.C: channels, c.P: width**2, c.F: 256, c.K: size * size * channels},
     )
     guard(compiled, 2)
+
+
+def test_what_spills_is_said_once(oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle("ptxas")
+    monkeypatch.setattr(spill_warning, "_said", set())
+    subs = {B: 16, M: 1536, N: 1536, D: 128, E: 128}
+    kernel = attention(192, 144)
+    with pytest.warns(SpillWarning, match=r"kernel for sm_90a spills: ptxas has each thread store \d+ bytes") as said:
+        compiled = kernel.compile(target="sm_90a", subs=subs)
+    assert [w.filename for w in said] == [__file__]
+    assert compiled.resources.spills > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel.compile(target="sm_90a", subs=subs)
+        assert not attention(192, 128).compile(target="sm_90a", subs=subs).resources.spills
