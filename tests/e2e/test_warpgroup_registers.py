@@ -124,6 +124,35 @@ def test_epilogues_are_computed_part_by_part(tile: tuple[int, int], warpgroups: 
     guard(gemm.compile(target="sm_90a", subs={M: 3072, N: 3072, K: 1024}), warpgroups)
 
 
+@pytest.mark.parametrize(
+    ("tile", "deep"),
+    [
+        ((256, 192), 64),  # 520 bytes with 128
+        pytest.param((192, 192), 64, marks=pytest.mark.slow),  # 64 bytes in three warpgroups
+        pytest.param((192, 256), 128, marks=pytest.mark.slow),
+    ],
+)
+def test_less_of_k_is_turned_in_registers_where_they_lack(tile: tuple[int, int], deep: int, oracle: Any) -> None:
+    """B of 8 bits as [K, N] passes through the registers of those that multiply; tiles of K are halved where it spills,
+    and only there."""
+    oracle("ptxas")
+
+    m, n = tile
+
+    @wd.wave([wd.WorkgroupConstraint(M, m, 0), wd.WorkgroupConstraint(N, n, 1), wd.TilingConstraint(K, 128)])
+    def gemm(a: wd.Memory[M, K, wd.f8e4m3], b: wd.Memory[K, N, wd.f8e4m3], c: wd.Memory[M, N, wd.bf16]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(wd.cast(loop, wd.bf16), c)
+
+    compiled = gemm.compile(target="sm_90a", subs={M: 3072, N: 3072, K: 1024})
+    assert not compiled.resources.spills
+    (note,) = compiled.kernel_ir.notes["lowering"].loops
+    assert note.trips == 1024 // deep
+
+
 convolution = example_files.load("convolution")
 
 
