@@ -125,8 +125,8 @@ def other_ways(
 
 def registers_lack(graph: Graph, partition: Partition, target: Target) -> bool:
     """Whether values alone are more than a wave has registers, or those of loops more than vector instructions can
-    name; with addresses, where warpgroups are dealt registers. (Of 22 tiles of attention, those that have room so
-    spill nothing, and the others do, ptxas 13.)"""
+    name; with addresses, where warpgroups are dealt registers. (Of 92 tiles of attention all that lack some so
+    spill, and of the others three do, ptxas 13.)"""
     products = list(_products(graph.region, partition, 1))
     shares = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
     work = _Work(graph, partition, products, target)
