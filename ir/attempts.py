@@ -23,7 +23,7 @@ from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstrain
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
-from wavedsl.ir.inference.retile import finer, fitting, lighter
+from wavedsl.ir.inference.retile import finer, fitting, lighter, only_products
 from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -288,14 +288,15 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
 
 def beyond(plan: Plan, kernel: Kernel) -> int:
     """Registers that what a warpgroup holds in loops, and addresses, take beyond those that it is dealt: above 0 ptxas
-    spills, whatever order the code has. Where nobody only copies and copies go through registers, these count by the
-    kernel's own order."""
+    spills, whatever order the code has. Where nobody only copies and all loops add up products of what is copied
+    through registers, these count by the kernel's own order."""
     if not plan.target.asynchronous:
         return 0
     dealt = [op.attrs["count"] for op in kernel.body.walk() if op.name == "registers"]
     room = max(dealt, default=wave_room(plan.target, plan.partition.waves))
     held = loop_words(plan.graph, {d: p.wave for d, p in plan.partition.dims.items()}, plan.target) + ADDRESSES
-    if not dealt and any(step.kind == "gload" for note in kernel.notes["lowering"].loops for step in note.steps):
+    turned = any(step.kind == "gload" for note in kernel.notes["lowering"].loops for step in note.steps)
+    if not dealt and turned and all(only_products(n.attrs["body"], plan.inference) for n in plan.graph.loops()):
         held = max(held, int(pressure(kernel, plan.target) / TURNED))
     return max(0, held - room)
 

@@ -228,10 +228,10 @@ def gemv(
     and `waves` of a workgroup, keep their parts of the sums until behind the loop. `split`: workgroups that share the
     trips of the same columns. `dependent`: launches may overlap. `whole`: no waves share the columns."""
     a_type, b_type, c_type = form.arrays(wd.GLOBAL)
-    cuts = [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / waves)]
+    alone = [wd.WaveConstraint(N, BN)] if whole else []
 
     @wd.wave(
-        [*cuts, wd.WaveConstraint(N, BN)] if whole else cuts,
+        [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / waves), *alone],
         subs={BN: columns, BK: depth},
         schedule=wd.Schedule(split_k=split, dependent=dependent or None),
     )
