@@ -5,7 +5,7 @@
     python benchmarks/ptx_spills.py --out FILE.json ...        keeps all rows, spilled or not
     python benchmarks/ptx_spills.py --against FILE.json ...    and says what differs from those kept before
     python benchmarks/ptx_spills.py --texts FOLDER ...         and keeps the texts that spill
-    python benchmarks/ptx_spills.py --session                  what `gpu_session.py` would compile, at full sizes
+    python benchmarks/ptx_spills.py --session H200             what `gpu_session.py` would compile, at full sizes
 
 The tests run, but for AMD's and with an emulator that does nothing: texts are what is wanted, and whether a test then
 passes says nothing. Each text is assembled once. A row has bytes of spills (stores and loads of a thread), registers,
@@ -35,6 +35,8 @@ from wavedsl.ir.errors import ToolchainError
 from wavedsl.ir.kernel.pressure import pressure
 from wavedsl.runtime import launch, on_emulator, toolchain
 from wavedsl.runtime.emulator.report import EmulationReport
+
+from wavedsl.analysis.roofline import product_named
 
 HERE = Path(__file__).resolve().parent
 PLACES = ("tests/e2e", "tests/examples")
@@ -95,8 +97,8 @@ def of_tests(arguments: list[str]) -> Texts:
     return texts
 
 
-def of_session() -> Texts:
-    """What a session on a GPU would compile."""
+def of_session(chip: str) -> Texts:
+    """What a session on a chip of this name would compile."""
     sys.path.append(str(HERE))
     import ahead
 
@@ -111,7 +113,7 @@ def of_session() -> Texts:
             pass
 
     with mock.patch.object(emit, "compile_kernel_ir", texts.emitted(emit.compile_kernel_ir)):
-        ahead.compile_parts(ahead.gpu_session.PARTS, Named(ahead.TARGET), "NVIDIA H200")
+        ahead.compile_parts(ahead.gpu_session.PARTS, Named(product_named(chip).target), f"NVIDIA {chip}")
     return texts
 
 
@@ -177,10 +179,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep all rows")
     parser.add_argument("--against", type=Path, metavar="FILE", help="say what differs from these rows")
     parser.add_argument("--texts", type=Path, metavar="FOLDER", help="keep the texts that spill")
-    parser.add_argument("--session", action="store_true", help="what a session on a GPU would compile, not tests")
+    parser.add_argument("--session", metavar="CHIP", help="what a session on a GPU would compile, not tests")
     given, rest = parser.parse_known_args()
     begun = time.time()
-    texts = of_session() if given.session else of_tests(rest or list(PLACES))
+    texts = of_session(given.session) if given.session else of_tests(rest or list(PLACES))
     print(f"{len(texts.found)} texts in {time.time() - begun:.0f} s")
     rows = rows_of(texts)
     if given.out:
