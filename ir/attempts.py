@@ -16,13 +16,14 @@ from typing import Any
 
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.choices import Choices
+from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.product_waves import DEAREST
-from wavedsl.ir.cuts.register_file import VECTORS
+from wavedsl.ir.cuts.register_file import ADDRESSES, BEYOND, VECTORS, loop_words
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
-from wavedsl.ir.inference.retile import finer, fitting, lighter
+from wavedsl.ir.inference.retile import finer, fitting, lighter, only_products
 from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -44,6 +45,10 @@ LATER = 1 / 3
 """Of the registers that loads on demand spare among multiply-adds, the part that ptxas spares for sure: it leaves their
 order and brings some of what is loaded early later. 455 in the text's order and 363 on demand were 236, 945 and 275
 spilled 2516."""
+
+TURNED = 1.35
+"""`REORDERED` of warpgroups that copy an operand through their registers: products of 8 bits with 340 of 255 or 315 of
+255 spill nothing, those with 237 of 170 and with 389 of 255 spill 64 and 520 bytes."""
 
 FILLED = 2
 """Waves for each SIMD that a grid of few workgroups gets by more waves to a row. By gfx942's model 256 rows of 131072
@@ -80,6 +85,7 @@ class Attempts:
                 plan, kernel, lack = self.roomier(plan, kernel)
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
+                kernel.notes[BEYOND] = beyond(plan, kernel)
                 return kernel, plan, lack
             except ConstraintError:
                 if not plan.partition.shared_rows and (plan.target is target or (fixed and not plan.graph.gathered)):
@@ -141,12 +147,14 @@ class Attempts:
         if cuts is not None:
             plan = with_partition(plan, cuts)
             kernel = self.by(plan)
-        while (
-            cuts := lighter(plan.graph, plan.partition, plan.inference, kernel, choices, plan.target, plan.rows)
-        ) is not None:
+        while (cuts := self._lighter(plan, kernel)) is not None:
             plan = with_partition(plan, cuts)
             kernel = self.by(plan)
         return plan, kernel
+
+    def _lighter(self, plan: Plan, kernel: Kernel) -> Partition | None:
+        lack = beyond(plan, kernel)
+        return lighter(plan.graph, plan.partition, plan.inference, kernel, self.choices, plan.target, plan.rows, lack)
 
     def roomier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel, float]:
         """The plan and its kernel, or those of more waves where values together are more than a wave's registers, and
@@ -249,12 +257,12 @@ def _name_uncut(graph: Graph, refused: ConstraintError) -> None:
 
 
 def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
-    """Registers of a lane that values together have beyond what a wave has; 0 where warpgroups have shares of their
-    own. Without products, that is what vector instructions reach: each value beyond is copied there and back. `most`:
-    how many are too many for anyone to ask how many more; the answer is then `most` or above."""
+    """Registers of a lane that values together have beyond what a wave has, of warpgroups as `beyond` has it. Without
+    products, that is what vector instructions reach: each value beyond is copied there and back. `most`: how many are
+    too many for anyone to ask how many more; the answer is then `most` or above."""
     products = any(n.op in PRODUCTS for n in plan.graph.all_nodes())
     if plan.target.asynchronous and products:
-        return 0.0
+        return float(beyond(plan, kernel))
     room: float = wave_room(plan.target, plan.partition.waves)
     if not products:
         room = min(room, VECTORS)
@@ -276,6 +284,21 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
         else:
             held = min(held, on_demand(kernel, plan.target))
     return held - room
+
+
+def beyond(plan: Plan, kernel: Kernel) -> int:
+    """Registers that what a warpgroup holds in loops, and addresses, take beyond those that it is dealt: above 0 ptxas
+    spills, whatever order the code has. Where nobody only copies and all loops add up products of what is copied
+    through registers, these count by the kernel's own order."""
+    if not plan.target.asynchronous:
+        return 0
+    dealt = [op.attrs["count"] for op in kernel.body.walk() if op.name == "registers"]
+    room = max(dealt, default=wave_room(plan.target, plan.partition.waves))
+    held = loop_words(plan.graph, {d: p.wave for d, p in plan.partition.dims.items()}, plan.target) + ADDRESSES
+    turned = any(step.kind == "gload" for note in kernel.notes["lowering"].loops for step in note.steps)
+    if not dealt and turned and all(only_products(n.attrs["body"], plan.inference) for n in plan.graph.loops()):
+        held = max(held, int(pressure(kernel, plan.target) / TURNED))
+    return max(0, held - room)
 
 
 def crowding_on_demand(found: tuple[Kernel, Plan, float]) -> float:

@@ -21,6 +21,8 @@ LANE_REGISTERS = 512
 whose sub-cores have 16384 for 32 lanes (CUDA programming guide); there a wave can have no more than 255 of them."""
 COPYING = 32
 """Registers of a copying warpgroup."""
+DEALT = 240
+"""The most that one that computes is dealt."""
 
 
 @dataclass(frozen=True)
@@ -264,8 +266,8 @@ def wave_room(target: Target, waves: int) -> int:
 
 def compute_room(target: Target, waves: int) -> int:
     """The same of waves that another may copy for, which then keeps some registers of each SIMD (`Strategy`)."""
-    copying = COPYING if target.asynchronous else 0
-    return min(target.registers, (LANE_REGISTERS - copying) // -(-waves // target.simds))
+    copying, most = (COPYING, DEALT) if target.asynchronous else (0, target.registers)
+    return min(most, (LANE_REGISTERS - copying) // -(-waves // target.simds))
 
 
 def lacking(target: Target, dtype: DType, loc: Loc | None, where: str = "") -> ConstraintError:

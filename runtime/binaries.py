@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from wavedsl.codegen import is_amd
 from wavedsl.runtime import cache, toolchain
+from wavedsl.runtime.spill_warning import warn_of_spills
 from wavedsl.runtime.toolchain import PtxasResult
 
 _BINARY, _LOG = "binary", "log"
@@ -35,16 +36,20 @@ def hsaco(text: str, target: str, name: str) -> bytes:
 
 
 def ptx(text: str, arch: str, name: str) -> PtxasResult:
-    """`toolchain.assemble_ptx(text, arch)`, with ptxas' account, from disk where it is there."""
+    """`toolchain.assemble_ptx(text, arch)`, with ptxas' account, from disk where it is there. Warns once of a text that
+    spills."""
     parts = _parts(text, arch)
     key = cache.key_of(parts)
     found = cache.load(key)
     if found is not None:
         log = found[_LOG].decode()
-        return PtxasResult(found[_BINARY], *toolchain.parse_ptxas(log), log)
-    made = toolchain.assemble_ptx(text, arch)
-    files = {_BINARY: made.cubin, _LOG: made.log.encode()}
-    cache.store(key, files, name=f"{name}.cubin", target=arch, parts=parts)
+        made = PtxasResult(found[_BINARY], *toolchain.parse_ptxas(log), log)
+    else:
+        made = toolchain.assemble_ptx(text, arch)
+        files = {_BINARY: made.cubin, _LOG: made.log.encode()}
+        cache.store(key, files, name=f"{name}.cubin", target=arch, parts=parts)
+    for entry in made.entries:
+        warn_of_spills(text, name, entry)
     return made
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from wavedsl.codegen import is_amd
 from wavedsl.ir.called import door
+from wavedsl.ir.cuts.register_file import BEYOND
 from wavedsl.ir.dataflow.device_log import Site
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dtypes import ALL
@@ -76,6 +77,12 @@ class CompiledKernel:
     def argument_names(self) -> list[str]:
         """The user's arguments, in order."""
         return [p.name for p in self.params if not p.source]
+
+    def check_registers(self) -> None:
+        """Ask ptxas, where it is at hand and registers seem to lack, which warns of what it spills."""
+        lack = self.kernel_ir.notes.get(BEYOND, 0) if self.kernel_ir is not None else 0
+        if lack:
+            self.resources.ask()
 
     @door
     def binary(self) -> bytes:

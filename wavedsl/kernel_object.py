@@ -298,12 +298,15 @@ class Kernel:
         """A `CompiledKernel` for `target` (the default device's where None).
 
         With arguments, symbols are bound from their shapes; without, `subs` binds every dimension that is not dynamic,
-        and arrays are taken as row-major, contiguous, 16-byte aligned and not overlapping. Raises WaveErrors.
+        and arrays are taken as row-major, contiguous, 16-byte aligned and not overlapping. Raises WaveErrors. Gives a
+        SpillWarning where a warpgroup has too few registers for its tiles, and ptxas says so too.
         """
         from wavedsl.compiler import compile_kernel
 
         arguments = self.bind_arguments(args, kwargs) if args or kwargs else None
-        return compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
+        compiled = compile_kernel(self, arguments, target=target, subs=subs, dynamic=dynamic)
+        compiled.check_registers()
+        return compiled
 
     def variant(self, choice: Any) -> Kernel:
         """This kernel with a tuning candidate's symbols and schedule over its own; the same object for the same

@@ -58,10 +58,16 @@ class PtxResources:
         self._report: Assembled | None = None
         self._asked = False
 
+    def ask(self) -> None:
+        """Have the text assembled, if there is an assembler."""
+        if not self._asked:
+            self._report = self._assemble(self._text) if self._assemble is not None else None
+            self._asked = self._report is not None
+
     def _assembled(self) -> Assembled | None:
         if not self._asked:
+            self.ask()
             self._asked = True
-            self._report = self._assemble(self._text) if self._assemble is not None else None
             if self._report is None:
                 warnings.warn(
                     "registers, spills and occupancy of a PTX kernel need ptxas, which was not found", stacklevel=3

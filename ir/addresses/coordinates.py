@@ -7,6 +7,7 @@ from typing import Any
 
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import Value
+from wavedsl.ir.kernel.linear import linear
 from wavedsl.ir.layouts.bit_columns import combine_columns
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.layouts.plan_addresses import Field
@@ -22,6 +23,22 @@ def total(b: Builder, terms: Sequence[Any]) -> Any:
     if out is None:
         return known
     return b.add(out, known) if known else out
+
+
+def offset_of(b: Builder, terms: Sequence[Any]) -> Any:
+    """The same of parts of an offset, without what they add and take away again: line and column of a pixel P of rows
+    of 56 are P // 56 and P - 56 * (P // 56), and where lines follow each other P alone says where it lies."""
+    values = [t for t in terms if not isinstance(t, int)]
+    forms = [linear(v) for v in values]
+    every: dict[Value, int] = {}
+    for form in forms:
+        for v, factor in form.terms.items():
+            every[v] = every.get(v, 0) + factor
+    if all(every.values()):
+        return total(b, terms)
+    constant = sum(t for t in terms if isinstance(t, int)) + sum(form.constant for form in forms)
+    left = [b.mul(v, factor) for v, factor in every.items() if factor]
+    return b.add_many([*left, constant], values[0].type)
 
 
 def scaled(b: Builder, a: Any, s: Any) -> Any:

@@ -208,10 +208,11 @@ def _other_ways(
         return
     kept = {*tiles.fixed, *_contracted(_matrix(graph)), *tiles.derived}
     together, parts = _multiples(tiles, _matrix(graph), resolved, target), _parts(tiles)
+    dealt = {d for d in tiles.free if target.asynchronous and resolved[d].turns is not None}
     free = {
         d: lcm(together.get(d, 1), parts.get(d, 1))
         for d in tiles.free
-        if d not in kept and plain.dims[d].role == "workgroup"
+        if d not in kept and (plain.dims[d].role == "workgroup" or d in dealt)
     }
     limit = min(target.max_waves, target.max_threads // target.wave_size)
     fixed = {d for d in plain.dims if resolved.wave(d) is not None or resolved.vector(d) is not None}

@@ -21,7 +21,15 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from wavedsl.ir.cuts.register_file import ADDRESSES, VECTORS, held_words, staged_reads, tile_bytes, worked_words
+from wavedsl.ir.cuts.register_file import (
+    ADDRESSES,
+    VECTORS,
+    held_words,
+    loop_words,
+    staged_reads,
+    tile_bytes,
+    worked_words,
+)
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region, factors
 from wavedsl.ir.dataflow.mma_dims import product_dims
 from wavedsl.ir.quick_dataclass import dataclass
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
 
 WAVES = (1, 2, 4, 8, 16)
 """How many waves may share a dimension."""
+WARPGROUPS = (1, 2, 3, 4, 8)
+"""The same of warpgroups, of which one has any number of 64 rows: 192 queries are three's."""
 DEAREST = 0.9
 """Share of the time that is reason enough to divide a product otherwise that waves repeat."""
 BESIDE = 0.25
@@ -65,6 +75,8 @@ class _Way:
     lack: int
     """Registers of a lane that it has too few for values, what products read next, and addresses."""
     clocks: float
+    read: int
+    """What warpgroups' instructions read of shared memory: all columns anew for every 64 rows."""
 
 
 def other_ways(
@@ -88,7 +100,7 @@ def other_ways(
     whole = _uncut_columns(products, partition, kept) if lacks or fetched else []
     choices: dict[Any, list[Share]] = {}
     for d in free:
-        choices[d] = _parts(partition.dims[d], free[d])
+        choices[d] = _parts(partition.dims[d], free[d], WARPGROUPS if target.asynchronous else WAVES)
     for d in whole:
         unit = max(target.tile_rows, *(_depth(n, target) for n, _ in products))
         choices[d] = [plain[d], *_columns(partition.dims[d], unit)]
@@ -107,16 +119,19 @@ def other_ways(
         found = [w for w in found if (w.full, w.lack) < (before.full, before.lack)]
     else:
         found = [w for w in found if not w.lack and w.clocks <= DEAREST * before.clocks]
-    found.sort(key=lambda w: (w.full, w.lack, w.clocks, w.waves))
+    found.sort(key=lambda w: (w.full, w.lack, w.clocks, w.waves, w.read))
     return [{d: s for d, s in w.shares.items() if s != plain[d]} for w in found[:MOST]]
 
 
 def registers_lack(graph: Graph, partition: Partition, target: Target) -> bool:
     """Whether values alone are more than a wave has registers, or those of loops more than vector instructions can
-    name."""
+    name; with addresses, where warpgroups are dealt registers. (Of 92 tiles of attention all that lack some so
+    spill, and of the others three do, ptxas 13.)"""
     products = list(_products(graph.region, partition, 1))
     shares = {d: Share(p.wave, p.tile) for d, p in partition.dims.items()}
     work = _Work(graph, partition, products, target)
+    if target.asynchronous:
+        return bool(products) and work.held(shares) + ADDRESSES > compute_room(target, partition.waves)
     room = wave_room(target, partition.waves)
     return bool(products) and (work.held(shares, whole=True) > room or work.crowded(shares, room))
 
@@ -154,9 +169,9 @@ def _uncut_columns(products: Sequence[tuple[Node, int]], partition: Partition, k
     return [d for d in found if partition.dims[d].role == "whole" and d not in kept and d not in follow]
 
 
-def _parts(plan: DimPlan, unit: int) -> list[Share]:
-    """Shares of a tile along the grid."""
-    even = {plan.tile // n for n in WAVES if plan.tile % (n * unit) == 0}
+def _parts(plan: DimPlan, unit: int, counts: Sequence[int]) -> list[Share]:
+    """Shares of a tile along the grid for so many waves."""
+    even = {plan.tile // n for n in counts if plan.tile % (n * unit) == 0}
     return [Share(wave, plan.tile) for wave in sorted({*even, plan.wave}, reverse=True)]
 
 
@@ -212,6 +227,8 @@ class _Work:
     def held(self, shares: Mapping[Any, Share], whole: bool = False) -> int:
         """Registers of values. `whole`: with all of what waves fetch themselves at a time."""
         waves = {d: s.wave for d, s in shares.items()}
+        if self.asynchronous:
+            return loop_words(self.graph, waves, self.target)
         return held_words(self.graph, waves, self.target, self.fetched, whole)
 
     def crowded(self, shares: Mapping[Any, Share], room: int) -> bool:
@@ -225,7 +242,14 @@ class _Work:
         held, room = self.held(shares, whole), compute_room(self.target, waves)
         needed = held + ADDRESSES + max(self._fragments(n, shares) for n, _ in self.products)
         full = held > room or self.crowded(shares, room)
-        return _Way(shares, waves, full, max(0, needed - room), self._clocks(shares, waves))
+        read = sum(trips * waves * self._anew(n, shares) for n, trips in self.products) if self.asynchronous else 0
+        return _Way(shares, waves, full, max(0, needed - room), self._clocks(shares, waves), read)
+
+    def _anew(self, n: Node, shares: Mapping[Any, Share]) -> int:
+        """Elements of one K that instructions of a warpgroup read for a wave's part of a product."""
+        m, cols, _ = (1 if d is None else shares[d].wave for d in product_dims(n))
+        rows = self.target.tile_rows
+        return -(-m // rows) * (rows + cols)
 
     def _fragments(self, n: Node, shares: Mapping[Any, Share]) -> int:
         """Registers of what one step along K reads of shared memory."""

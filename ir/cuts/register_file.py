@@ -27,6 +27,8 @@ FETCHED = 48
 (`late_fetches`)."""
 ADDRESSES = 24
 """Registers kept for addresses and temporaries."""
+BEYOND = "beyond"
+"""Note of a kernel: how many registers of a warpgroup its loops take beyond those that it is dealt."""
 LESS_PER_WAVE = (
     "use a smaller wave tile: a smaller workgroup tile, or more waves where WaveConstraint or waves_per_block counts "
     "them; of a dimension that no constraint cuts, tile after tile: wd.TilingConstraint(N, 64) and @wd.iterate(N, …)"
@@ -65,6 +67,14 @@ def worked_words(graph: Graph, waves: Mapping[Any, int], target: Target) -> int:
               for x in (n, *n.inputs)}  # fmt: skip
     held = _Held(graph, waves, target, (), False, worked)
     return max((held.most(body, ()) for body in loops), default=0)
+
+
+def loop_words(graph: Graph, waves: Mapping[Any, int], target: Target) -> int:
+    """The same of all values in the loops that multiply, or of the kernel where it has none: what comes behind loops
+    may be computed part by part, as it is stored."""
+    loops = [n.attrs["body"] for n in graph.all_nodes() if n.op in ("iterate", "repeat")]
+    bodies = [body for body in loops if any(n.op in PRODUCTS for n in body.nodes)] or [graph.region]
+    return max(_Held(graph, waves, target, (), False).most(body, ()) for body in bodies)
 
 
 class _Held:
@@ -158,4 +168,4 @@ def tile_bytes(n: Node, tiles: Mapping[Any, int]) -> int:
     return prod(tiles[d] for d in n.dims) * n.dtype.bits // 8
 
 
-__all__ = ["held_words", "staged_reads", "tile_bytes", "worked_words"]
+__all__ = ["held_words", "loop_words", "staged_reads", "tile_bytes", "worked_words"]

@@ -82,17 +82,24 @@ def _shared_loops(graph: Graph) -> set[str]:
 
 def lighter(
     graph: Graph, partition: Partition, inference: Inference, kernel: Kernel, choices: Choices, target: Target,
-    rows: Rows,
+    rows: Rows, lack: int,
 ) -> Partition | None:  # fmt: skip
-    """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`.
-    `rows`: reads whose rows are contiguous in memory (`column_pairs`)."""
-    if choices.stages is not None or target.assembler_schedules:  # which holds nothing in registers ahead
+    """The partition with halved tiles of loops that consist of products only, where one holds more than `FILLED`; of
+    warpgroups, where their registers `lack` and one copies through them. `rows`: reads whose rows are contiguous in
+    memory (`column_pairs`)."""
+    if choices.stages is not None:
         return None
+    if target.assembler_schedules and not (target.asynchronous and lack > 0):
+        return None  # which holds nothing in registers ahead
     loops = {str(n.attrs["body"].dim): n for n in graph.all_nodes() if n.op == "iterate"}
     full = set()
     for note in kernel.notes["lowering"].loops:
         n = loops.get(note.dim)
         if n is None or (note.trips or 0) < 2:
+            continue
+        if target.asynchronous:
+            if any(step.kind == "gload" for step in note.steps):
+                full.add(note.dim)
             continue
         held = _sums(n, inference) + sum(step.words for step in note.steps if step.kind in ("gload", "sread"))
         if any(step.kind == "gload" for step in note.steps) and _across(n.attrs["body"], rows):

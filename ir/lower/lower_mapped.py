@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import sympy
 from wavedsl.ir.addresses.access import whole_buffer
-from wavedsl.ir.addresses.coordinates import scaled, total
+from wavedsl.ir.addresses.coordinates import offset_of, scaled, total
 from wavedsl.ir.addresses.lower_index import IndexLowering
 from wavedsl.ir.addresses.mapped_runs import counted_along, longest_run, longest_stay, resolved, run_length, unit_dim
 from wavedsl.ir.addresses.move_elements import gather_words, sub_word
@@ -274,7 +274,7 @@ class MappedAccess:
                 continue
             wide = b.zext(where) if not isinstance(where, int) else b.i64(where)
             terms.append(b.mul(wide, stride))
-        offset = total(b, terms)
+        offset = total(b, terms) if self.far else offset_of(b, terms)
         return (b.i32(offset) if isinstance(offset, int) else offset), mask
 
 

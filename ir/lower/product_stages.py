@@ -215,4 +215,4 @@ def _registers(
     return total
 
 
-__all__ = ["TripStages", "in_both", "reads_ring", "register_room", "trip_stages"]
+__all__ = ["OTHERS", "TripStages", "in_both", "reads_ring", "register_room", "trip_stages"]

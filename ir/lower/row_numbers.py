@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Any
 
 from wavedsl.ir.addresses.access import whole_buffer
-from wavedsl.ir.addresses.coordinates import scaled, total
+from wavedsl.ir.addresses.coordinates import offset_of, scaled, total
 from wavedsl.ir.addresses.lower_index import IndexLowering
 from wavedsl.ir.addresses.mapped_runs import resolved
 from wavedsl.ir.addresses.move_elements import join_word
@@ -198,7 +198,7 @@ class RowAt:
                 for sums, part in zip(terms, parts):
                     sums.append(scaled(b, part, stride))
         # The row's own part is one number in all trips, what comes to it one for all rows of a thread.
-        return total(b, [total(b, sums) for sums in terms]), inside
+        return total(b, [offset_of(b, sums) for sums in terms]), inside
 
     def load(self, n: Node, inside: Value) -> Value:
         """What a read has for this row, if it is `inside`; else 0."""

@@ -41,7 +41,7 @@ from wavedsl.ir.staging.memory_depth import tile_bytes
 from wavedsl.ir.staging.plan_reads import product_clocks, wants_shared
 from wavedsl.ir.staging.staging import plan_matrix
 from wavedsl.ir.symbols import dim_name
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import VECTOR_BYTES, Target
 
 MOST_STAGES = 8
 """Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
@@ -176,7 +176,7 @@ def choose(low: Lowering) -> Strategy:
     if found.specialize:
         waves = low.partition.waves * found.teams
         entry = entry_registers(waves, low.target.wave_size)
-        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry, copying_registers(low))
+        registers = low.choices.registers or budgets(waves, low.target.wave_size, entry, copying_registers(low, waves))
         if low.choices.registers is not None:
             check_budgets(low, waves)
             found.registers = registers
@@ -199,6 +199,12 @@ COPYING_VECTORS = 64
 """Registers per thread of a role whose threads all copy: with 56 ptxas spills some where rows may lie outside."""
 COPYING_GATHERS = 96
 """The same where they work out from where: with 72 ptxas spills 136 bytes of a filter of 128 x 64 x 128."""
+GATHERED = 16
+"""Vectors of a thread beyond which each needs `PER_VECTOR` registers more: where a filter has steps of two, a vector
+has a line, a column and an offset. Of 256 x 128 x 128, 32 vectors, ptxas spills 120 to 600 bytes with 104 registers."""
+PER_VECTOR = 2.5
+BESIDE_SUMS = 48
+"""Registers that a computing warpgroup has beside what its loop carries, whatever the copying one could use."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 
@@ -439,11 +445,23 @@ def _plan(low: Lowering, n: Node, budget: int) -> Staged:
     )  # fmt: skip
 
 
-def copying_registers(low: Lowering) -> int:
-    """Registers per thread of a role that only copies. Places in arrays of three dimensions take more of them where a
-    tile of f32 is several boxes of 32 columns."""
+def _gathering(low: Lowering, waves: int) -> int:
+    """Registers per thread of a role whose threads copy from places that they work out, beside so many warpgroups."""
+    lanes = low.target.wave_size
+    nodes = (n for n in low.graph.all_nodes() if n.id in low.reads.by_threads)
+    size = sum(tile_bytes(low, n) for n in nodes)
+    more = PER_VECTOR * (size // (VECTOR_BYTES * lanes) - GATHERED)
+    wanted = COPYING_GATHERS + max(0, int(more)) // REGISTER_STEP * REGISTER_STEP
+    entry = entry_registers(waves, lanes)
+    spare = budgets(waves, lanes, entry, wanted)[1] - most_registers(low) >= BESIDE_SUMS
+    return wanted if spare else COPYING_GATHERS
+
+
+def copying_registers(low: Lowering, waves: int) -> int:
+    """Registers per thread of a role that only copies, beside so many warpgroups that compute. Places in arrays of
+    three dimensions take more of them where a tile of f32 is several boxes of 32 columns."""
     if low.reads.by_threads:
-        return COPYING_GATHERS if low.reads.rows else COPYING_VECTORS
+        return _gathering(low, waves) if low.reads.rows else COPYING_VECTORS
     held = any(plan.held for plan in low.inference.mmas.values())
     read = [low.graph.argument(n.attrs["memory"]) for n in low.graph.all_nodes() if n.op == "read"]
     deep = any(len(x.dims) > 2 and not x.hidden for x in read)

@@ -233,6 +233,25 @@ def test_units_share_k_where_columns_are_few(target: str, dtype: wd.DType, b_row
 
 
 @pytest.mark.parametrize(
+    ("name", "rows", "dtype"),
+    [  # the first spilled 420 bytes
+        ("H200", 2, wd.bf16),
+        pytest.param("H200", 2, wd.f8e4m3, marks=pytest.mark.slow),
+        pytest.param("A100", 4, wd.bf16, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_few_rows_have_no_more_warps_than_registers(name: str, rows: int, dtype: wd.DType, oracle: Any) -> None:
+    """B as [K, N]: 8 warps share K; with the columns shared out as well, 32 would have 64 registers a lane."""
+    oracle("ptxas")
+    n, k = {2: 100, 4: 1000}[rows], 28672
+    a, b, c = empty(dtype, (rows, k), (k, n), (rows, n))
+    (launch,) = plan_gemm(a, b, c, strategy="gemv", product=product_named(name)).launches
+    compiled = launch.kernel.compile(*launch.arguments, target=product_named(name).target)
+    assert compiled.block[0] <= 512 and not compiled.resources.spills
+
+
+@pytest.mark.parametrize(
     ("target", "dtype", "b_rows"),
     [("sm_80", wd.bf16, True), ("sm_80", wd.f32, False), ("gfx942", wd.f64, True), ("gfx942", wd.bf16, False)],
     ids=str,

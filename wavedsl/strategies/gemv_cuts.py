@@ -32,6 +32,10 @@ LOADS = (2, 4, 1)
 """Vectors of a column that a lane loads per trip where a workgroup has one column, the best first."""
 
 
+LANE_PRODUCTS, MOST_WAVES = 32, 16
+"""Multiply-adds of a lane per trip for which the compiler makes waves, and more of them than leave ptxas registers."""
+
+
 @dataclass(frozen=True)
 class GemvCut:
     """What a workgroup of a matrix-vector product has: `columns`, `deep` steps along K per trip, which its `waves`
@@ -50,6 +54,15 @@ class GemvCut:
         """Bytes of B per unit that one trip of all its resident workgroups loads."""
         room = max(1, RESIDENT * get_target(chip.target).simds // self.waves)
         return int(min(self.groups(n) / chip.units, room) * self.columns * self.deep * form.dtype.bits // 8)
+
+    def takes_whole_columns(self, form: Form, m: int, chip: Product) -> bool:
+        """Whether waves must not share columns as well, or the compiler makes as many as leave NVIDIA's lanes 64
+        registers: of two rows in bf16 by 28672 x 100 an H200's then spill 420 bytes and take 12160 clocks by the
+        replay, 8436 with half as many waves."""
+        target = get_target(chip.target)
+        room = MOST_WAVES * target.wave_size * LANE_PRODUCTS
+        products = (1 << (m - 1).bit_length()) * self.columns * self.deep
+        return target.vendor == "nvidia" and not form.b_rows and products > room
 
 
 def fits(form: Form, m: int, held: float, wide: float, sums: int) -> bool:

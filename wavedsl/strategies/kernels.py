@@ -221,15 +221,17 @@ def one_pass(form: Form, tiles: tuple[int, int], waves: tuple[int, int], asked: 
 
 @functools.cache
 def gemv(
-    form: Form, columns: int, depth: int, waves: int, asked: Asked = UNASKED, split: int = 1, dependent: bool = False
+    form: Form, columns: int, depth: int, waves: int, asked: Asked = UNASKED, split: int = 1, dependent: bool = False,
+    whole: bool = False,
 ) -> Any:  # fmt: skip
     """A few rows of A against all of B, which streams once: multiply-adds, no matrix instruction. M stays whole; lanes,
     and `waves` of a workgroup, keep their parts of the sums until behind the loop. `split`: workgroups that share the
-    trips of the same columns. `dependent`: launches may overlap."""
+    trips of the same columns. `dependent`: launches may overlap. `whole`: no waves share the columns."""
     a_type, b_type, c_type = form.arrays(wd.GLOBAL)
+    alone = [wd.WaveConstraint(N, BN)] if whole else []
 
     @wd.wave(
-        [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / waves)],
+        [wd.WorkgroupConstraint(N, BN, 0), wd.TilingConstraint(K, BK), wd.WaveConstraint(K, BK / waves), *alone],
         subs={BN: columns, BK: depth},
         schedule=wd.Schedule(split_k=split, dependent=dependent or None),
     )

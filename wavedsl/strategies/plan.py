@@ -447,8 +447,9 @@ def _gemv(plan: Plan, form: Form, chip: Product, arrays: Any, sizes: Any, factor
     plan.asked = hints(form, (m, n, k), (m, cut.columns), chip)
     overlapping = get_target(chip.target).warpgroup is not None
     kernel = kernels.gemv(
-        replace(form, precision=None), cut.columns, cut.deep, cut.waves, plan.asked, cut.split, overlapping
-    )
+        replace(form, precision=None), cut.columns, cut.deep, cut.waves, plan.asked, cut.split, overlapping,
+        cut.takes_whole_columns(form, m, chip),
+    )  # fmt: skip
     plan.launches.append(Launch(kernel, (a, b, c, *factors)))
 
 

@@ -60,9 +60,10 @@ class Task:
         """The candidate compiled for `dims` (default: its own), run-time dimensions left open."""
         values = self.symbols() if dims is None else dims
         dynamic = [_symbol(n) for n in self.dynamic]
-        return self.kernel().compile(
-            target=self.target, subs={k: v for k, v in values.items() if k not in dynamic}, dynamic=dynamic
-        )
+        from wavedsl.compiler import compile_kernel
+
+        subs = {k: v for k, v in values.items() if k not in dynamic}
+        return compile_kernel(self.kernel(), None, target=self.target, subs=subs, dynamic=dynamic)
 
 
 def _symbol(name: str) -> Any:

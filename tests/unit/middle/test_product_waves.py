@@ -152,6 +152,7 @@ def test_what_a_result_meets_before_it_is_stored_counts_for_nothing() -> None:
 
 
 def test_computing_warpgroups_leave_registers_to_the_copying_one() -> None:
+    """One that has a tile of its own takes turns with another."""
     chip = get_target("sm_90a")
     assert chip.warpgroup is not None
-    assert [compute_room(chip.warpgroup(), n) for n in (1, 2, 3, 4)] == [255, 240, 160, 120]
+    assert [compute_room(chip.warpgroup(), n) for n in (1, 2, 3, 4)] == [240, 240, 160, 120]
