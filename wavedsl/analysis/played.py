@@ -477,9 +477,9 @@ def play(
     """The workgroups of the compute unit that has most of them, while others load the chip as `launch` says.
 
     As many as reside together are played together, `TOGETHER` at most; the others follow at the same rate, or at that
-    of the busiest pipe. Of kernels without loops, several rounds are played. `hidden`: values of hidden parameters by index; `group`: the workgroup that is played for all
-    of them; `scratch`: what `scratch_by_loop` says of the text; `last`: whether it does what one of several does, who
-    comes last. Raises KeyError for targets without a `ChipModel`.
+    of the busiest pipe. Of kernels without loops, several rounds are played. `hidden`: values of hidden parameters by
+    index; `group`: the workgroup that is played for all of them; `scratch`: what `scratch_by_loop` says of the text;
+    `last`: whether it does what one of several does, who comes last. Raises KeyError for targets without a `ChipModel`.
     """
     chip = chip or CHIPS[target.name]
     threads = Threads(kernel, target.name, chip.line, hidden, grid, group)
