@@ -12,7 +12,7 @@ from typing import Any
 
 from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, ValueType, next_values, region_nodes
-from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.inference.derived_layout import same_layout
 from wavedsl.ir.inference.write_back import loops_around
@@ -21,6 +21,7 @@ from wavedsl.ir.kernel.passes import verifying
 from wavedsl.ir.layouts.fragment import Fragment, chunk_count, standard
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.exchange import convert
+from wavedsl.ir.lower.late_numbers import by_element
 from wavedsl.ir.lower.late_parts import Parts, adds_parts
 from wavedsl.ir.lower.late_reads import compute_ahead, is_late, late_step
 from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
@@ -131,6 +132,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     # The last of its elements is ready when all have been issued.
     latency += clocks - low.issue_clocks()
     step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
+    step.light = kind != "effect" and (by_element(n) or n.op in MADE_ANYWHERE or kind == "scalar")
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
