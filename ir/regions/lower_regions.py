@@ -24,7 +24,7 @@ from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.late_numbers import by_element
 from wavedsl.ir.lower.late_parts import Parts, adds_parts
 from wavedsl.ir.lower.late_reads import compute_ahead, is_late, late_step
-from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
+from wavedsl.ir.lower.late_sums import added_up, in_parts, late_sums, started_once
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.loop_registers import kept_in_shared, room_for_loads, scarce_registers
 from wavedsl.ir.lower.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
@@ -199,7 +199,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = dim
     low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
     sums = late_sums(low, region)
-    low.matrix.late_sums |= {x.id for x in sums.values()}
+    low.matrix.late_sums |= {x.id for part in sums.values() for x in in_parts(low, part)}
     carried = _first_values(low, n, region, sums, trips, context.env)
     emit_before(low, env, operands_before(low, region), {})
     once = invariant_reads(low, region)
