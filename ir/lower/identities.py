@@ -1,8 +1,8 @@
 """Whether an identity that comes second changes nothing: f(x, identity) is x.
 
 In: the region of a function of `scan`, its identity. Out: True where that follows from the function as it is written,
-by what x + 0, x * 1 and their like are; -0 + 0 counts as -0. A value is known here as a number, or by what it is made
-of.
+by what x + 0, x * 1, x * 0 and their like are of finite numbers; -0 + 0 counts as -0. A value is known as a number, or
+by what it is made of.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def _of(op: str, n: Node, given: Sequence[Any]) -> Any:
         for one, other in (given, given[::-1]) if either else (given,):
             if isinstance(other, _Number) and (_same(other.value, neutral, n) or _gives_way(op, other.value)):
                 return one
+    if op == "mul" and any(isinstance(x, _Number) and x.value == 0 for x in given):
+        return _Number(0)
     compute = ROWS[op].compute
     if compute is not None and given and all(isinstance(x, _Number) for x in given):
         with np.errstate(all="ignore"):

@@ -38,6 +38,11 @@ RUNS = (lambda x, y: (y[0], wd.where(x[0] == y[0], x[1] + y[1], y[1])), (-1, 0.0
         (wd_maximum := lambda x, y: wd.maximum(x, y), math.nan, wd.f32), (wd_maximum, -math.inf, wd.f32),
         (lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (1.0, 0.0), wd.f32, wd.f32),
         (lambda x, y: (x[0] * y[0], wd.fma(x[1], y[0], y[1])), (1.0, 0.0), wd.f32, wd.f32),
+        (  # matrices of 2 x 2
+            lambda x, y: (x[0] * y[0] + x[1] * y[2], x[0] * y[1] + x[1] * y[3],
+                          x[2] * y[0] + x[3] * y[2], x[2] * y[1] + x[3] * y[3]),
+            (1.0, 0.0, 0.0, 1.0), *[wd.f32] * 4,
+        ),
         (lambda x, y: (x[0] | y[0], wd.where(y[0], y[1], x[1] + y[1])), (False, 0.0), wd.i1, wd.f32),
         (lambda x, y: wd.where(y == 0, x, y), 0, wd.i32), (lambda x, y: x - (3 - y), 3, wd.i32),
     ],
