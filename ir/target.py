@@ -169,6 +169,8 @@ class Target:
     """Whether `occupancy` counts the waves of one SIMD; else those of the unit."""
     shuffle_lanes: int = 32
     """Neighbouring lanes that exchange registers without shared memory."""
+    row_patterns: bool = False
+    """Whether lanes of a row of 16 hand over by patterns that cost nothing: neighbours, and halves that agree."""
     shuffles_by_bytes: bool = False
     """Whether an exchange with lanes named at run time takes 4 times a lane's number."""
     lockstep: bool = False

@@ -434,7 +434,8 @@ def reduce(x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any =
 def scan(
     x: Any, combine: Callable[[Any, Any], Any], identity: Any, dim: Any = None, reverse: bool = False
 ) -> Any:
-    """Running reduction along `dim` (each element included) with an associative function and its identity.
+    """Running reduction along `dim` (each element included) with an associative function and its identity, which stands
+    before the first element: f(identity, x) is x, and nothing is asked of f(x, identity).
 
     Of a tuple of values, tuples of elements are combined together, the earlier one first. A linear recurrence,
     h[t] = a[t] h[t - 1] + b[t], is the second value of

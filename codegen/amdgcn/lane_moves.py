@@ -3,7 +3,8 @@
 In: a `shuffle_xor` of kernel IR. Out: the DPP pattern that carries it out, if any.
 
 The steps of a butterfly reduction leave the same number in more and more lanes. Where lanes l and l ^ 3 agree, the
-value of lane l ^ 4 is that of lane l ^ 7, and that is a pattern (a half row mirrored); l ^ 4 itself is none.
+value of lane l ^ 4 is that of lane l ^ 7, and that is a pattern (a half row mirrored); l ^ 4 itself is none. Where l
+and l ^ 8 agree, it is that of lane l - 4 of the row.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def dpp_pattern(op: Op) -> str | None:
     mask = op.attrs["mask"]
     if mask == 4 and agrees(op.args[0], 1) and agrees(op.args[0], 2):
         mask = 7
+    elif mask == 4 and agrees(op.args[0], 8):
+        return "row_ror:4"
     return f"quad_perm:{_QUAD[mask]}" if mask in _QUAD else _ROWS_OF_16.get(mask)
 
 

@@ -12,8 +12,9 @@ Rules:
 * (WHOLE) a load is of one element, at a multiple of its size: the unit drops the two low bits of addresses, and what of
   a wider load lies behind the end of the buffer is not described.
 * (ORDER) scalar loads return in any order, so a wait for LDS that has one in flight is a wait for everything. In loops
-  that touch shared memory or move values between lanes they stay vector loads, and so does what a loop hands on to its
-  next trip, which may be on its way until then.
+  that touch shared memory or move values between lanes they stay vector loads, but for those that stand behind all uses
+  of what such ops gave and are used before the next one; and so does what a loop hands on to its next trip, which may
+  be on its way until then.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 _WIDTHS = (4, 8)
 _SHARED = frozenset(("read shared", "write shared"))
 _SAME = frozenset(("bitcast", "slice", "vec", "readfirst"))
-_LANES = frozenset(("shuffle_xor", "shuffle_index", "swap_lanes", "any_lane"))
+STORED = -1
+"""Stands among values on their way for stores to LDS."""
+_LANES = frozenset(("shuffle_xor", "shuffle_index", "swap_lanes"))
 
 
 def scalar_loads(kernel: Kernel) -> frozenset[int]:
@@ -32,10 +35,11 @@ def scalar_loads(kernel: Kernel) -> frozenset[int]:
     handed_on: set[int] = set()
 
     def visit(region: Region, counted: bool) -> None:
+        arrived = _arrived(region) if counted else set()
         for op in region.ops:
             if op.name == "yield":
                 _follow(op, handed_on)
-            elif op.name == "load.global" and not counted and _fits(kernel, op):
+            elif op.name == "load.global" and _fits(kernel, op) and (not counted or op in arrived):
                 found[op.results[0].id] = op
             inside = counted or (op.name == "for" and _uses_lds(op))
             for body in op.regions:
@@ -43,6 +47,35 @@ def scalar_loads(kernel: Kernel) -> frozenset[int]:
 
     visit(kernel.body, False)
     return frozenset(found.keys() - handed_on)
+
+
+def _arrived(region: Region) -> set[Op]:
+    """Loads of a region whose waits are for nothing of LDS and the other way round: their results are used before the
+    next op that waits for LDS belong to, and what such ops before them gave has been used."""
+    found: set[Op] = set()
+    flying: dict[int, Op] = {}
+    """Loads that nothing waited for yet, by the values that hold their results."""
+    asked: set[int] = set()
+    """Values of LDS likewise, and stores to it."""
+    for op in region.ops:
+        if op.name == "yield":  # hands on what nobody waited for
+            break
+        asked.difference_update(a.id for a in op.args)
+        if op.name == "barrier":  # which waits for stores, and for all that counts with them
+            flying.clear()
+            asked.discard(STORED)
+        elif op.regions or _counts(op):
+            flying.clear()
+            asked.update([r.id for r in op.results] or [STORED])
+        elif op.name == "load.global":
+            if not asked:
+                flying[op.results[0].id] = op
+        elif op.name in _SAME:
+            mine = [flying[a.id] for a in op.args if a.id in flying]
+            flying.update(dict.fromkeys((r.id for r in op.results), mine[0]) if len(mine) == 1 else {})
+        else:
+            found.update(flying[a.id] for a in op.args if a.id in flying)
+    return set() if asked else found  # what is on its way at the end is so at the start of the next trip
 
 
 def _follow(op: Op, into: set[int]) -> None:
@@ -89,4 +122,9 @@ def _array(kernel: Kernel, buffer: Value) -> int | None:
 
 def _uses_lds(loop: Op) -> bool:
     """Whether waits for LDS are part of a loop (ORDER)."""
-    return any(op.name in _LANES or op.row.effects & _SHARED for body in loop.regions for op in body.walk())
+    return any(_counts(op) for body in loop.regions for op in body.walk())
+
+
+def _counts(op: Op) -> bool:
+    """Whether waits for LDS are waits for an op."""
+    return op.name in _LANES or bool(op.row.effects & _SHARED)

@@ -554,6 +554,7 @@ def select(kernel: Kernel, chip: str) -> Program:
         select_atomic,
         select_control,
         select_convert,
+        select_divide,
         select_entry,
         select_float,
         select_int,

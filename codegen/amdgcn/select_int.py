@@ -1,7 +1,6 @@
 """Lowering of integers, predicates and selects. Uniform values go to the scalar unit, the rest to the vector unit.
 
-64-bit numbers are pairs, low word first. Division by a run-time divisor goes through a float reciprocal with integer
-corrections (exact for all 32-bit operands) or, for 64 bits, through a loop of 64 shift-and-subtract steps.
+64-bit numbers are pairs, low word first. Division by a run-time divisor is `select_divide.py`'s.
 """
 
 from __future__ import annotations
@@ -428,99 +427,3 @@ def _select_mask(s: Selector, op: Op) -> None:
     s.emit(r.s_andn2_b64, two, b, c)
     s.emit(r.s_or_b64, dst, one, two)
     s.bind(op, dst)
-
-
-# ------------------------------------------------------------------------------------------------------------- division
-
-
-@lower("udiv", "urem")
-def division(s: Selector, op: Op) -> None:
-    a, b = op.args
-    want_quotient = op.name == "udiv"
-    if a.type is I64:
-        out = _divide64(s, s.vector(a), s.vector(b), want_quotient)
-    else:
-        out = _divide32(s, s.operand(a), s.vector(b), want_quotient)
-    s.bind(op, s.to_scalar(out) if op.results[0].uniform else out)
-
-
-def _divide32(s: Selector, x: Operand, y: Ref, want_quotient: bool) -> Ref:
-    """x / y or x % y. z = 2^32 / y from a float reciprocal (scaled just below 2^32 so that it never exceeds it) and one
-    Newton step; the estimate of the quotient is then at most two too small, which two compare-and-subtract steps
-    mend."""
-    r = s.rows
-    z = s.one(r.v_cvt_f32_u32, y)
-    z = s.one(r.v_rcp_iflag_f32, z)
-    scaled = s.new("v")
-    s.emit(r.v_mul_f32, scaled, 0x4F7FFFFE, z)
-    z = s.one(r.v_cvt_u32_f32, scaled)
-    minus = s.new("v")
-    s.valu(r.v_sub_u32, minus, 0, y)
-    error = s.temp(r.v_mul_lo_u32, minus, z)
-    step = s.temp(r.v_mul_hi_u32, z, error)
-    better = s.new("v")
-    s.valu(r.v_add_u32, better, z, step, True)
-    x = s.to_vector(x)
-    q = s.temp(r.v_mul_hi_u32, x, better)
-    product = s.temp(r.v_mul_lo_u32, q, y)
-    rest = s.new("v")
-    s.valu(r.v_sub_u32, rest, x, product)
-    for _ in range(2):
-        over = s.compare(r.v_cmp_ge_u32, rest, y)
-        less = s.new("v")
-        s.valu(r.v_sub_u32, less, rest, y)
-        if want_quotient:
-            more = s.new("v")
-            s.valu(r.v_add_u32, more, 1, q)
-            next_q = s.new("v")
-            s.pick(next_q, over, more, q)
-            q = next_q
-        next_rest = s.new("v")
-        s.pick(next_rest, over, less, rest)
-        rest = next_rest
-    return q if want_quotient else rest
-
-
-def _divide64(s: Selector, x: Ref, y: Ref, want_quotient: bool) -> Ref:
-    """Restoring division, one bit a trip: (rest, quotient) is one 128-bit number shifted left; y subtracted where it
-    fits."""
-    r = s.rows
-    quotient, rest, count = s.new("v", 2, "quotient"), s.new("v", 2, "rest"), s.new("s", 1, "count")
-    s.copy(quotient, x)
-    s.copy(rest.part(0), 0)
-    s.copy(rest.part(1), 0)
-    s.copy(count, 64)
-    before = len(s.blocks) - 1
-    s.depth += 1
-    body = s.block(s.label("divide"))
-    s.blocks[before].succs.append(body)
-    s.emit(r.s_sub_u32, count, count, 1)
-    top = s.new("v")
-    s.valu(r.v_lshrrev_b32, top, 31, rest.part(1))  # the bit shifted out: then rest >= 2^64 > y
-    shifted = s.new("v", 2)
-    s.vop3(r.v_lshlrev_b64, shifted, 1, rest)
-    fill = s.new("v")
-    s.valu(r.v_lshrrev_b32, fill, 31, quotient.part(1))
-    s.valu(r.v_or_b32, rest.part(0), shifted.part(0), fill)
-    s.copy(rest.part(1), shifted.part(1))
-    doubled = s.new("v", 2)
-    s.vop3(r.v_lshlrev_b64, doubled, 1, quotient)
-    fits = s.compare(r.v_cmp_ge_u64, rest, y)
-    carried = s.compare(r.v_cmp_ne_u32, top, 0)
-    take = s.mask_reg()
-    s.emit(r.s_or_b64, take, fits, carried)
-    difference = s.new("v", 2)
-    add64(s, difference, [rest.part(0), rest.part(1)], [y.part(0), y.part(1)], True)
-    bit = s.new("v")
-    s.pick(bit, take, 1, 0)
-    s.valu(r.v_or_b32, quotient.part(0), doubled.part(0), bit)
-    s.copy(quotient.part(1), doubled.part(1))
-    for k in (0, 1):
-        s.pick(rest.part(k), take, difference.part(k), rest.part(k))
-    s.emit(r.s_cmp_lg_u32, count, 0)
-    s.emit(r.s_cbranch_scc1, s.blocks[body].label)
-    s.depth -= 1
-    s.blocks[body].succs.append(body)
-    after = s.block("")
-    s.blocks[body].succs.append(after)
-    return quotient if want_quotient else rest

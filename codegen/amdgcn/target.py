@@ -250,6 +250,7 @@ def _target(chip: Chip) -> Target:
         l1_bytes=1 << (14 if chip.name == "gfx90a" else 15),  # the same
         packed_f32=True,
         scalar_registers=True,
+        row_patterns=True,
         per_simd=True,
         shuffle_lanes=WAVE,
         shuffles_by_bytes=True,

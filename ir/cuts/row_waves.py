@@ -19,7 +19,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.cuts.register_file import ADDRESSES, VECTORS, held_words
-from wavedsl.ir.dataflow.graph import REGIONS, Graph, Node, ValueType
+from wavedsl.ir.dataflow.graph import REGIONS, Graph, Node, Region, ValueType, region_nodes
 from wavedsl.ir.dataflow.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.quick_dataclass import dataclass
@@ -63,6 +63,7 @@ def share_rows(
     follow = {s for d in held for s in getattr(d, "free_symbols", ()) if s != d}  # beside a value's K, one's K / 32
     kept = {*kept, *follow, *(d for d, p in dims.items() if p.role == "index" or not getattr(d, "is_Symbol", True))}
     joined = {n.attrs.get("dim") for n in graph.all_nodes() if n.inputs and n.op not in ("read", "write")}
+    in_trips = _joined_in_trips(graph)
     waves = given = prod(p.waves for p in dims.values())
     scarce = bool(last) and _scarce(graph, dims, target)
     while (widest := _widest(types, dims, lanes)) is not None and widest.words > most and 2 * waves <= limit:
@@ -87,12 +88,32 @@ def share_rows(
         if not free:
             break
         excess = {d: _excess(types, dims, lanes, d, most) for d in free}
-        d = max(free, key=lambda d: (d not in last, -excess[d], free[d], dims[d].axis is not None, dims[d].wave))
+        d = max(
+            free,
+            key=lambda d: (
+                d not in last, -excess[d], d not in in_trips, free[d], dims[d].axis is not None, dims[d].wave
+            ),
+        )  # fmt: skip
         _halve(dims[d])
         waves *= 2
         if d not in order:
             order.append(d)
     return waves > given
+
+
+def _joined_in_trips(graph: Graph) -> set[Any]:
+    """Dimensions along which every trip of a loop combines elements: where waves share one, all of them meet in every
+    trip. What a loop only adds to its sums waits until behind it (`late_sums`)."""
+    found: set[Any] = set()
+    for loop in graph.all_nodes():
+        if loop.op not in ("iterate", "repeat"):
+            continue
+        body: Region = loop.attrs["body"]
+        sums = {x.id for y in body.yields if y.op == "add" for x in y.inputs if x.op == "sum"}
+        for n in region_nodes(body):
+            if n.inputs and n.op not in ("read", "write") and n.id not in sums:
+                found.add(n.attrs.get("dim"))
+    return found
 
 
 def _scarce(graph: Graph, dims: Mapping[Any, DimPlan], target: Target) -> bool:

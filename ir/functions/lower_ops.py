@@ -113,7 +113,8 @@ def _int_divide(b: Builder, dtype: DType, x: Value, y: Value) -> tuple[Value, Va
     zero = b.zero(x.type)
     x_low, y_low = b.cmp("slt", x, zero), b.cmp("slt", y, zero)
     ax, ay = b.select(x_low, b.neg(x), x), b.select(y_low, b.neg(y), y)
-    q, r = b.udiv(ax, ay), b.urem(ax, ay)
+    q = b.udiv(ax, ay)
+    r = b.sub(ax, b.mul(q, ay))  # a quotient is rounded by it: one division for both
     differ = b.pxor(x_low, y_low)
     rest = b.cmp("ne", r, zero)
     quotient = b.select(differ, b.sub(b.neg(q), b.select(rest, b.const(1, x.type), zero)), q)

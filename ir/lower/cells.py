@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.kernel_ir import I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import register_type
+from wavedsl.ir.target import Target
 
 Cell = tuple[Value, ...]
 """What moves as one: the 32-bit words of one element, or one word of packed elements."""
+
+SIDE_BY_SIDE = 8
+"""Cells that take each step of an exchange between lanes together. What another lane hands over comes after a latency
+(64 clocks through AMD's LDS), which one by one each would wait for; what is on its way takes registers."""
+
+X = TypeVar("X")
+
+
+def side_by_side(target: Target, cells: Sequence[X]) -> Iterator[Sequence[X]]:
+    """What takes a step together, group by group; one by one where an assembler finds the order."""
+    size = 1 if target.assembler_schedules else SIDE_BY_SIDE
+    return (cells[i : i + size] for i in range(0, len(cells), size))
 
 
 def cells_of(b: Any, word: Value) -> Cell:

@@ -30,7 +30,7 @@ from wavedsl.ir.layouts.convert import SHARED, ConvertPlan, Keep, LaneMove, Rena
 from wavedsl.ir.layouts.fragment import Fragment, from_words, per_register, register_type
 from wavedsl.ir.layouts.layout import WARP_BITS, Layout, high_lanes
 from wavedsl.ir.layouts.plan_addresses import lane_fields
-from wavedsl.ir.lower.cells import Cell, cells_of, from_cell
+from wavedsl.ir.lower.cells import Cell, cells_of, from_cell, side_by_side
 from wavedsl.ir.lower.lowering import Lowering
 
 SCRATCH = "scratch"
@@ -223,12 +223,13 @@ def _swap(low: Lowering, box: list[Cell], register: int, lane: int) -> list[Cell
     """Exchange of half the cells with the partner lane: one shuffle per pair."""
     b, r, own = low.b, 1 << register, _lane_bit(low, lane)
     out = list(box)
-    for i in range(len(box)):
-        if not i & r:
-            sent = _select(low, own, box[i], box[i | r])
-            got = tuple(b.shuffle_xor(w, 1 << lane) for w in sent)
-            out[i] = _select(low, own, got, box[i])
-            out[i | r] = _select(low, own, box[i | r], got)
+    lower = [i for i in range(len(box)) if not i & r]
+    for group in side_by_side(low.target, lower):
+        sent = [_select(low, own, box[i], box[i | r]) for i in group]
+        got = [tuple(b.shuffle_xor(w, 1 << lane) for w in cell) for cell in sent]
+        for i, cell in zip(group, got):
+            out[i] = _select(low, own, cell, box[i])
+            out[i | r] = _select(low, own, box[i | r], cell)
     return out
 
 

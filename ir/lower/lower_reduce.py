@@ -25,7 +25,7 @@ from wavedsl.ir.kernel.kernel_ir import F32, I32, PRED, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.layout import Layout, high_lanes, moving_lanes
 from wavedsl.ir.lower import across_waves
-from wavedsl.ir.lower.cells import Cell
+from wavedsl.ir.lower.cells import Cell, side_by_side
 from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.in_place import sums_one
 from wavedsl.ir.lower.lower_values import (
@@ -138,17 +138,21 @@ def _joined_cells(
     reduced = layout.project(d)
     bits = [] if late else lane_bits(layout, d)
     far = high_lanes(bits, low.target.wave_size)
-    cells = []
-    for offsets in reduced.element_offsets():
-        cell = parts[tuple(offsets[reduced.dims.index(x)] for x in names)]
-        for bit in bits:
-            if bit not in far:
-                cell = how.join(cell, tuple(shuffled(low, v, 1 << bit) for v in cell))
-        cells.append(cell)
+    cells = [parts[tuple(offsets[reduced.dims.index(x)] for x in names)] for offsets in reduced.element_offsets()]
+    near = [bit for bit in bits if bit not in far]
+    cells = [cell for group in side_by_side(low.target, cells) for cell in _butterflies(low, group, near, how)]
     if far:
         cells = across_warps(low, far, cells, how.join)
     if plan.waves > 1 and not late:
         cells = across_waves.joined(low, d, cells, how.join, moving_lanes(reduced, reduced.dims))
+    return cells
+
+
+def _butterflies(low: Lowering, cells: Sequence[Cell], bits: Sequence[int], how: Joining) -> Sequence[Cell]:
+    """What lanes hold that differ in these bits, joined: all cells take a step before one takes the next."""
+    for bit in steps_in_rows(low, bits):
+        others = [tuple(shuffled(low, v, 1 << bit) for v in cell) for cell in cells]
+        cells = [how.join(cell, other) for cell, other in zip(cells, others)]
     return cells
 
 
@@ -207,6 +211,16 @@ def within_workgroup(low: Lowering, n: Node, d: str) -> None:
 def lane_bits(layout: Layout, d: str) -> list[int]:
     """The lane bits that move along `d`."""
     return moving_lanes(layout, [d])
+
+
+def steps_in_rows(low: Lowering, bits: Sequence[int]) -> list[int]:
+    """The lane bits of a butterfly in the order of its steps. There is a pattern for what bit 3 moves, but for bit 2
+    only where lanes agree that differ in bit 3, or in bits 0 and 1 (`codegen/amdgcn/lane_moves.py`): so bit 3 comes
+    first where these two are not both moved."""
+    if low.target.row_patterns and {2, 3} <= {*bits} and not {0, 1} <= {*bits}:
+        swap = {2: 3, 3: 2}
+        return [swap.get(bit, bit) for bit in bits]
+    return list(bits)
 
 
 def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Reduction:

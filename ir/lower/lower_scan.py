@@ -6,6 +6,11 @@ whose total comes first where this lane has the bit set (nobody asks which is fi
 What has come from other lanes waits beside a block and is joined to its elements once, at the end. Register digits
 follow one after the other, then waves, through shared memory. Reversed, the partner comes first where this lane has the
 bit clear, and blocks and waves follow from the last; what lies beyond the end is the identity then.
+
+INVARIANT: a function that minds the order gets the identity first, as what stands in front of the first element; of
+f(x, identity) nothing is asked. So in sums of runs, pairs of a key and a sum of which the later key stays, no key need
+give way. Lanes with nothing ahead take what comes to stand there as it is (`_Ahead`); where padding is summed with what
+a wave hands on, elements say whether they are there (`_told`).
 """
 
 from __future__ import annotations
@@ -18,12 +23,13 @@ from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.derived_layout import same_layout
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import Value
+from wavedsl.ir.kernel.kernel_ir import I32, Value
 from wavedsl.ir.layouts.bits import kind_of, number_of
 from wavedsl.ir.layouts.fragment import Fragment, from_elements
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower import across_waves
 from wavedsl.ir.lower.exchange import convert
+from wavedsl.ir.lower.identities import second_changes_nothing
 from wavedsl.ir.lower.lower_reduce import (
     Cell,
     Together,
@@ -41,11 +47,44 @@ Join = Callable[[Cell, Cell], Cell]
 
 
 @dataclass
+class _Ahead:
+    """What comes before some elements of a lane: `cell`, where `some` holds, and the identity elsewhere."""
+
+    cell: Cell
+    some: Value | None = None
+
+
+@dataclass
 class _Block:
     """Neighbours along the dimension. `parts`: elements scanned among themselves, and what comes before all of them."""
 
-    parts: list[tuple[list[tuple[int, Cell]], Cell | None]]
+    parts: list[tuple[list[tuple[int, Cell]], _Ahead | None]]
     total: Cell
+
+
+class _Joins:
+    """How cells are joined, one that comes first and one that follows. Of sums and the like both orders are the same
+    values: then `ordered` is False, once two blocks have been joined. `one_sided`: the identity may only come first."""
+
+    def __init__(self, b: Builder, join: Join, one_sided: bool):
+        self.b, self.join, self.one_sided, self.ordered = b, join, one_sided, False
+
+    def either(self, mine: Value, x: Cell, y: Cell) -> Cell:
+        """Two blocks, the former of them first where a lane says so. A function that once minded is not asked again."""
+        if not self.ordered:
+            found = self.join(x, y)
+            if all(p is q for p, q in zip(found, self.join(y, x))):
+                return found
+            self.ordered = True
+        return self.join(_chosen(self.b, mine, x, y), _chosen(self.b, mine, y, x))
+
+    def before(self, first: Cell, ahead: _Ahead | None) -> Cell:
+        """What comes before elements where `first` has come to stand in front of it all."""
+        if ahead is None:
+            return first
+        found = self.join(first, ahead.cell)
+        some = ahead.some if self.one_sided and self.ordered else None
+        return found if some is None else _chosen(self.b, some, found, first)
 
 
 @emitter("cumsum", "scan")
@@ -58,24 +97,30 @@ def emit_scan(low: Lowering, n: Node, layout: Layout | None, context: Context) -
     longer = dict(own.extents)[d] > plan.wave
     beyond = longer or plan.ragged if reverse else longer and plan.waves > 1
     inside = inside_masks(low, own, d, context) if beyond else None
+    one_sided = n.op == "scan" and not second_changes_nothing(n.attrs["body"], n.attrs["identity"])
+    within = _told(b, how) if one_sided and longer and plan.waves > 1 else how
+    cells = cells if within is how else [(b.const(1, I32), *cell) for cell in cells]
     axis = own.dims.index(d)
     rows: dict[tuple[int, ...], dict[int, tuple[int, Cell]]] = {}
     for i, offsets in enumerate(own.element_offsets()):
-        cell = cells[i] if inside is None else _chosen(b, inside[i], cells[i], how.neutral)
+        cell = cells[i] if inside is None else _chosen(b, inside[i], cells[i], within.neutral)
         rest = tuple(o for a, o in enumerate(offsets) if a != axis)
         rows.setdefault(rest, {})[offsets[axis]] = (i, cell)
     results: dict[int, Cell] = {}
     bits = _bits(own, d, n)
-    joined = _either_way(b, how.join)
-    lines = [_scan_line(low, row, bits, how.join, joined, how.neutral, reverse) for row in rows.values()]
+    joins = _Joins(b, within.join, one_sided)
+    lines = [_scan_line(low, row, bits, joins, within.neutral, reverse) for row in rows.values()]
+    if within is not how:
+        lines, joins.join, joins.ordered = [_untold(b, line) for line in lines], how.join, True
     before: list[Cell | None] = [None] * len(lines)
     if plan.waves > 1:
         before = _across_waves(low, d, [line.total for line in lines], how.join, how.neutral, reverse)
     for line, first in zip(lines, before):
         for elements, ahead in line.parts:
-            ahead = first if ahead is None else ahead if first is None else how.join(first, ahead)
+            if first is not None:
+                ahead = _Ahead(joins.before(first, ahead))
             for i, cell in elements:
-                results[i] = how.finish(cell if ahead is None else how.join(ahead, cell))
+                results[i] = how.finish(cell if ahead is None else how.join(ahead.cell, cell))
     found = tuple(
         from_elements(b, own, x.dtype, [results[i][k] for i in range(own.elements_per_lane)])
         for k, x in enumerate(n.inputs)
@@ -96,6 +141,26 @@ def _meaning(low: Lowering, n: Node, context: Context) -> tuple[Layout, list[Cel
     return value.layout, [(value.element(b, i),) for i in range(value.layout.elements_per_lane)], how
 
 
+def _told(b: Builder, how: Together) -> Together:
+    """The same of cells that first say whether there is an element: one that says no changes none on either side."""
+
+    def join(x: Cell, y: Cell) -> Cell:
+        found = how.join(x[1:], y[1:])
+        there = [b.cmp("ne", c[0], 0) for c in (x, y)]
+        return b.or_(x[0], y[0]), *_chosen(b, there[1], _chosen(b, there[0], found, y[1:]), x[1:])
+
+    return Together(how.load, join, how.finish, (b.const(0, I32), *how.neutral))
+
+
+def _untold(b: Builder, line: _Block) -> _Block:
+    """A scanned line without what its cells say: nobody asks for an element that is not there."""
+    parts: list[tuple[list[tuple[int, Cell]], _Ahead | None]] = []
+    for elements, ahead in line.parts:
+        before = None if ahead is None else _Ahead(ahead.cell[1:], b.cmp("ne", ahead.cell[0], 0))
+        parts.append(([(i, cell[1:]) for i, cell in elements], before))
+    return _Block(parts, line.total[1:])
+
+
 def _chosen(b: Builder, condition: Value, x: Cell, y: Cell) -> Cell:
     return tuple(b.select(condition, p, q) for p, q in zip(x, y))
 
@@ -113,11 +178,11 @@ def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
 
 
 def _scan_line(
-    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], join: Join,
-    joined: Callable[[Value, Cell, Cell], Cell], identity: Cell, reverse: bool,
+    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], joins: _Joins, identity: Cell,
+    reverse: bool,
 ) -> _Block:  # fmt: skip
     """One line of elements along the dimension, by offset."""
-    b = low.b
+    b, join = low.b, joins.join
     run = next((k for k, (kind, _) in enumerate(bits) if kind == "l"), len(bits))
     blocks: dict[int, _Block] = {}
     for offset in sorted(row, reverse=reverse):
@@ -134,47 +199,33 @@ def _scan_line(
             mine = b.cmp("eq" if reverse else "ne", b.and_(b.lane(), 1 << number), 0)
             for block in blocks.values():
                 other = tuple(shuffled(low, v, 1 << number) for v in block.total)
-                block.total = joined(mine, other, block.total)
-                block.parts = [
-                    (elements, _chosen(b, mine, other, identity) if ahead is None
-                     else _chosen(b, mine, join(other, ahead), ahead))
-                    for elements, ahead in block.parts
-                ]  # fmt: skip
+                block.total = joins.either(mine, other, block.total)
+                block.parts = [(part, _also(joins, mine, other, ahead, identity)) for part, ahead in block.parts]
             continue
         for offset in [o for o in sorted(blocks) if not o >> k & 1]:
             pair = blocks[offset], blocks.pop(offset | 1 << k)
             first, second = reversed(pair) if reverse else pair
-            blocks[offset] = _follow(first, second, join)
+            blocks[offset] = _follow(first, second, joins)
     line: _Block | None = None
     for offset in sorted(blocks, reverse=reverse):
-        line = blocks[offset] if line is None else _follow(line, blocks[offset], join)
+        line = blocks[offset] if line is None else _follow(line, blocks[offset], joins)
     assert line is not None
     return line
 
 
-def _either_way(b: Builder, join: Join) -> Callable[[Value, Cell, Cell], Cell]:
-    """What joins two blocks, the former of them first where a lane says so. Of sums and the like both orders are the
-    same values; of a function that once gave others it is not asked again."""
-    ordered = False
-
-    def joined(mine: Value, x: Cell, y: Cell) -> Cell:
-        nonlocal ordered
-        if not ordered:
-            found = join(x, y)
-            if all(p is q for p, q in zip(found, join(y, x))):
-                return found
-            ordered = True
-        return join(_chosen(b, mine, x, y), _chosen(b, mine, y, x))
-
-    return joined
+def _also(joins: _Joins, mine: Value, other: Cell, ahead: _Ahead | None, identity: Cell) -> _Ahead:
+    """What comes before elements where the partner's block does too, in lanes that say so."""
+    b = joins.b
+    if ahead is None:
+        return _Ahead(_chosen(b, mine, other, identity), mine)
+    some = None if ahead.some is None else b.por(ahead.some, mine)
+    return _Ahead(_chosen(b, mine, joins.before(other, ahead), ahead.cell), some)
 
 
-def _follow(first: _Block, second: _Block, join: Join) -> _Block:
+def _follow(first: _Block, second: _Block, joins: _Joins) -> _Block:
     """Two blocks of one lane, one after the other."""
-    moved: list[tuple[list[tuple[int, Cell]], Cell | None]] = [
-        (elements, first.total if ahead is None else join(first.total, ahead)) for elements, ahead in second.parts
-    ]
-    return _Block(first.parts + moved, join(first.total, second.total))
+    moved = [(elements, _Ahead(joins.before(first.total, ahead))) for elements, ahead in second.parts]
+    return _Block([*first.parts, *moved], joins.join(first.total, second.total))
 
 
 def _across_waves(

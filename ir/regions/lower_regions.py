@@ -12,7 +12,7 @@ from typing import Any
 
 from wavedsl.ir.addresses.coordinates import scaled
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, ValueType, next_values, region_nodes
-from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.ops import MADE_ANYWHERE, ROWS
 from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.inference.derived_layout import same_layout
 from wavedsl.ir.inference.write_back import loops_around
@@ -21,9 +21,10 @@ from wavedsl.ir.kernel.passes import verifying
 from wavedsl.ir.layouts.fragment import Fragment, chunk_count, standard
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.exchange import convert
+from wavedsl.ir.lower.late_numbers import by_element
 from wavedsl.ir.lower.late_parts import Parts, adds_parts
 from wavedsl.ir.lower.late_reads import compute_ahead, is_late, late_step
-from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
+from wavedsl.ir.lower.late_sums import added_up, in_parts, late_sums, started_once
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.loop_registers import kept_in_shared, room_for_loads, scarce_registers
 from wavedsl.ir.lower.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
@@ -131,6 +132,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     # The last of its elements is ready when all have been issued.
     latency += clocks - low.issue_clocks()
     step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
+    step.light = kind != "effect" and (by_element(n) or n.op in MADE_ANYWHERE or kind == "scalar")
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it
@@ -197,7 +199,7 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     low.loop_dim = dim
     low.first[dim] = scaled(low.b, first, low.plans[dim].tile)
     sums = late_sums(low, region)
-    low.matrix.late_sums |= {x.id for x in sums.values()}
+    low.matrix.late_sums |= {x.id for part in sums.values() for x in in_parts(low, part)}
     carried = _first_values(low, n, region, sums, trips, context.env)
     emit_before(low, env, operands_before(low, region), {})
     once = invariant_reads(low, region)

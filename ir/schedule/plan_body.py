@@ -24,6 +24,7 @@ from wavedsl.ir.schedule.body_stages import (
     pinned_span,
     stages_of_kinds,
 )
+from wavedsl.ir.schedule.early_loads import early_loads
 from wavedsl.ir.schedule.modulo import ModuloSchedule, hoist, list_schedule_with_stages, modulo_schedule, sink
 from wavedsl.ir.schedule.place_barriers import place_barriers
 from wavedsl.ir.schedule.schedule_bounds import SchedEdge, SchedNode
@@ -428,9 +429,10 @@ def program_order(
 ) -> BodySchedule:  # fmt: skip
     """The body as written, one stage: for loops that hold loops, and for straight code (`cyclic` False).
 
-    Loads of arrays that are only read here come first, so that all of them are in flight together; unless
-    `around_loops`, none comes before a loop that it stands behind, where it would hold registers. Copies that take more
-    than `room` registers are stored before more are loaded.
+    Loads of arrays that are only read here come first, so that all of them are in flight together, and behind them
+    those whose places are computed (`early_loads`); unless `around_loops`, none comes before a loop that it stands
+    behind, where it would hold registers. Copies that take more than `room` registers are stored before more are
+    loaded.
     """
     rank = {"gload": 0, "acopy": 0, "swrite": 1}
     written = {array for s in steps for array in s.writes}
@@ -443,7 +445,12 @@ def program_order(
         if mine == 2:
             late.update(s.defs)
     batch = _batches(steps, ranks, room)
-    order = sorted(range(len(steps)), key=lambda i: (behind[i], batch.get(i, len(steps)), ranks[i], i))
+    depths = {} if batch else early_loads(steps, written)
+    for i in depths:
+        ranks[i] = 0
+    # Loads that wait for nothing are in flight before places are computed, those that places are made of first.
+    turn = [2 * depths[i] if i in depths else 1 for i in range(len(steps))]
+    order = sorted(range(len(steps)), key=lambda i: (behind[i], batch.get(i, len(steps)), ranks[i], turn[i], i))
     body = BodySchedule(order, [0] * len(steps), 1, {}, (), 0, 0, "program order")
     place_barriers(body, steps, slots, cyclic=cyclic)
     return body

@@ -92,6 +92,8 @@ class Step:
     """Whether a load stays where it stands among the steps, instead of coming first."""
     loop: bool = False
     """Whether the step is a whole loop."""
+    light: bool = False
+    """Whether it computes elements one by one, so that a load whose place it computes may take it along."""
     sequence: str = ""
     """Steps of one sequence keep their order: they share what is costly to set."""
     node: Any = None

@@ -12,7 +12,7 @@ from agree import TARGETS, agree
 
 import wavedsl as wd
 
-M, N, BN = wd.symbols("M N BN")
+C, M, N, BN = wd.symbols("C M N BN")
 EXCHANGES = r"shfl|_dpp|ds_swizzle|ds_bpermute|ds_read|ld\.shared"
 
 
@@ -60,6 +60,31 @@ def test_lanes_and_waves_add_up_behind_the_loop(
 ) -> None:
     a = np.random.default_rng(waves).integers(-9, 10, (2, 5 * 512 * waves - 100)).astype(dtype.storage)
     compiled = agree(row_sums(dtype, 7, waves), [a, np.zeros(2, a.dtype)], target, oracle)
+    assert not re.search(EXCHANGES, loop_text(compiled.asm))
+    assert re.search(EXCHANGES, compiled.asm)
+
+
+def columns(dtype: wd.DType, waves: int) -> Any:
+    @wd.wave(
+        [wd.WorkgroupConstraint(C, 32, 0), wd.TilingConstraint(N, 2), wd.WaveConstraint(N, 2 / waves)], subs={M: 24}
+    )
+    def sums(a: wd.Memory[N, M, C, dtype], s: wd.Memory[C, dtype]):
+        @wd.iterate(N, init_args=[wd.Register[C, dtype](7)])
+        def over_both(acc: wd.Register[C, dtype]):
+            return acc + wd.sum(wd.read(a), dim=(M, N))
+
+        wd.write(over_both, s)
+
+    return sums
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "waves"), [(wd.f32, 1), (wd.f32, 2), (wd.i32, 2), (wd.f64, 1)], ids=lambda x: str(x))
+def test_sums_along_two_dimensions_wait_too(
+    target: str, dtype: wd.DType, waves: int, oracle: Callable[[str], str]
+) -> None:
+    a = np.random.default_rng(waves).integers(-9, 10, (11, 24, 40)).astype(dtype.storage)
+    compiled = agree(columns(dtype, waves), [a, np.zeros(40, a.dtype)], target, oracle)
     assert not re.search(EXCHANGES, loop_text(compiled.asm))
     assert re.search(EXCHANGES, compiled.asm)
 

@@ -147,6 +147,33 @@ def test_values_that_are_combined_together(target: str, oracle: Callable[[str], 
         np.testing.assert_array_equal(arguments[2], h)
 
 
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_is_asked_of_an_identity_that_comes_second(target: str, reverse: bool) -> None:
+    """Sums of runs of equal keys: nothing is left of a (key, sum) before (-1, 0), which stands before all of them."""
+
+    def later(x: Any, y: Any) -> Any:
+        return y[0], wd.where(x[0] == y[0], x[1] + y[1], y[1])
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.WaveConstraint(M, WM),
+         wd.WaveConstraint(N, WN)]
+    )  # fmt: skip
+    def runs(keys: wd.Memory[M, N, wd.i32], x: wd.Memory[M, N, wd.f32], sums: wd.Memory[M, N, wd.f32]):
+        _, found = wd.scan((wd.read(keys), wd.read(x)), later, (-1, 0.0), dim=N, reverse=reverse)
+        wd.write(found, sums)
+
+    for shape, tile in (*SHAPES, ((3, 700), (1, 1024, 1, 512))):
+        keys, x = np.sort(np.random.default_rng(1).integers(0, 9, shape), 1).astype(np.int32), whole(shape, wd.f32)
+        want, order = np.zeros_like(x), range(shape[1])
+        for n in reversed(order) if reverse else order:
+            last = n + 1 if reverse else n - 1
+            want[:, n] = x[:, n] + (want[:, last] * (keys[:, n] == keys[:, last]) if last in order else 0)
+        got = np.zeros_like(x)
+        runs.compile(keys, x, got, target=target, subs=dict(zip((BM, BN, WM, WN), tile))).emulate(keys, x, got)
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
 def test_from_the_end(target: str) -> None:
     """What lies beyond the end comes first, and counts for nothing; the function's first argument is the later one."""

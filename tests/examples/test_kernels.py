@@ -48,6 +48,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "alignment": ("--pairs 3 --rows 20 --columns 33", "--pairs 2 --rows 90 --columns 1"),
     "fft": ("--rows 2 --n 128", "--rows 1 --n 1024 --direction back"),
     "routing": ("--tokens 37 --experts 7 --d 40", "--tokens 5 --experts 60 --chosen 6 --d 129 --dtype bf16"),
+    "splatting": ("--height 33 --width 20 --splats 30", "--height 16 --width 1 --splats 200"),
     "stencil": ("--m 37 --n 70", "--m 1 --n 5"),
 }
 """Example → command lines; the first is part of the default run on two chips, all of them run on every chip."""

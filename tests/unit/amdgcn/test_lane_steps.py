@@ -48,6 +48,18 @@ def test_a_sum_over_all_lanes(chip: str) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("masks", [[8, 4], [1, 8, 4], [8, 4, 1, 2]], ids=str)
+def test_lanes_of_a_row_whose_halves_agree(chip: str, masks: list[int]) -> None:
+    found, x, y = reduced(chip, masks)
+    lane, want = np.arange(64), x
+    for mask in masks:
+        want = want + want[lane ^ mask]
+    assert (y == want).all()
+    assert found["v_add_f32_dpp"] == len(masks)
+    assert not found["ds_swizzle_b32"] and not found["ds_bpermute_b32"]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("masks", [[4], [1, 4], [32], [2, 4, 32], [4, 8, 16, 32]], ids=str)
 def test_lanes_that_do_not_agree(chip: str, masks: list[int]) -> None:
     found, x, y = reduced(chip, masks)

@@ -1,4 +1,5 @@
-"""What all lanes load from one place comes through the scalar unit: where nobody writes it, in loops without LDS."""
+"""What all lanes load from one place comes through the scalar unit: where nobody writes it, and no wait for LDS is a
+wait for it."""
 
 from __future__ import annotations
 
@@ -139,6 +140,35 @@ def beside_lds(b: Builder) -> Value:
     return loop.results[0]
 
 
+def apart_from_lds(b: Builder, between: bool = False, ahead: bool = False) -> Value:
+    """A number per trip that is used before a lane's own goes through LDS, and after that of the trip before came back.
+    `between`: it is used while that is on its way. `ahead`: what the next trip reads of LDS is on its way meanwhile."""
+    at, start = b.mul(b.tid(), 4), b.i32(0)
+    b.store_shared(at, b.bitcast(b.tid(), B32), bytes=4)
+    first = b.load_shared(at, bytes=4, type=B32) if ahead else b.bitcast(start, B32)
+    with b.for_(0, b.param(2, I32), 1, [start, first], label="trips", uniform=[False, False]) as loop:
+        total, last = loop.carried
+        x = b.load_global(b.buffer(b.param(0), 64), b.mul(loop.iv, 4), bytes=4, type=B32)
+        own = b.add(total, b.tid()) if between else b.add(b.bitcast(x, I32), total)
+        if ahead:
+            own = b.add(own, b.bitcast(last, I32))
+        b.store_shared(at, b.bitcast(own, B32), bytes=4)
+        b.barrier()
+        back = b.load_shared(at, bytes=4, type=B32)
+        if not ahead:
+            own = b.add(b.bitcast(x if between else back, I32), b.bitcast(back, I32))
+        loop.yield_([own, back if ahead else last])
+    return loop.results[0]
+
+
+def between(b: Builder) -> Value:
+    return apart_from_lds(b, between=True)
+
+
+def ahead(b: Builder) -> Value:
+    return apart_from_lds(b, ahead=True)
+
+
 def handed_on(b: Builder) -> Value:
     with b.for_(0, b.param(2, I32), 1, [b.bitcast(in_lane_order(b), I32)], label="trips", uniform=[False]) as loop:
         x = b.load_global(b.buffer(b.param(0), 64), b.mul(loop.iv, 4), bytes=4, type=B32)
@@ -151,6 +181,7 @@ def handed_on(b: Builder) -> Value:
     [
         (written, "readwrite", f32), (half, "read", f16), (wider, "read", f32), (hinted, "read", f32),
         (masked, "read", f32), (in_lane_order, "read", f32), (beside_lds, "read", f32), (handed_on, "read", f32),
+        (between, "read", f32), (ahead, "read", f32),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("chip", CHIPS)
@@ -161,6 +192,17 @@ def test_what_stays_with_the_vector_unit(chip: str, make: object, access: str, d
     x, y = np.arange(64, dtype=np.uint32), np.zeros((4, 64), np.uint32)
     text = emulate(b.kernel, [x, y, np.int32(3)])
     assert "s_buffer_load" not in text and vector_loads(text)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_numbers_that_nothing_of_lds_waits_for(chip: str) -> None:
+    b = start(chip)
+    b.kernel.shared_bytes = 256
+    stored(b, apart_from_lds(b))
+    x, y = np.arange(5, 9, dtype=np.uint32), np.zeros((4, 64), np.uint32)
+    text = emulate(b.kernel, [np.resize(x, 16), y, np.int32(2)])
+    assert (y == 2 * (2 * 5 + 6)).all()
+    assert text.count("s_buffer_load_dword") == 1 and not vector_loads(text)
 
 
 @pytest.mark.parametrize("chip", CHIPS)

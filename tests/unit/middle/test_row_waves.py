@@ -83,3 +83,34 @@ def test_rows_that_are_sorted_stay_in_one_wave() -> None:
         wd.write(wd.topk(wd.read(x), P, dim=N)[0], y)
 
     assert partition(kernel, "gfx942", M=3, N=4096, P=4).waves == 1
+
+
+def recurrent(after: Any) -> Any:
+    """A state of M rows of N, in every trip of a loop over P."""
+
+    @wd.wave([wd.TilingConstraint(P, 1)])
+    def kernel(x: wd.Memory[P, M, wd.f32], y: wd.Memory[P, N, wd.f32], out: wd.Memory[P, N, wd.f32]):
+        @wd.iterate(P, init_args=[wd.Register[M, N, wd.f32](0.0), wd.Register[N, wd.f32](0.0)])
+        def trips(state, total):
+            t = wd.tile_start(P)
+            return after(wd.read(x[t, :]), wd.read(y[t, :]), state, total, out[t, :])
+
+        wd.write(trips[1], out[0, :])
+
+    return kernel
+
+
+def test_waves_share_what_no_trip_sums() -> None:
+    def each_trip(x: Any, y: Any, state: Any, total: Any, out: Any) -> Any:
+        wd.write(wd.sum(x * state, dim=M), out)
+        return state + x * y, total
+
+    def behind_the_loop(x: Any, y: Any, state: Any, total: Any, out: Any) -> Any:
+        return state + x * y, total + wd.sum(state, dim=M)
+
+    sizes = {"M": 64, "N": 64, "P": 9}
+    for target, waves in (("gfx942", 2), ("sm_80", 4)):
+        p = partition(recurrent(each_trip), target, **sizes)
+        assert (p.dims[M].waves, p.dims[N].waves) == (1, waves)
+        p = partition(recurrent(behind_the_loop), target, **sizes)
+        assert (p.dims[M].waves, p.dims[N].waves) == (waves, 1)

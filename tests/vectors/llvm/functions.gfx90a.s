@@ -2283,6 +2283,80 @@ int_to_float:                           ; @int_to_float
 	.set int_to_float.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	unsigned_to_double              ; -- Begin function unsigned_to_double
+	.p2align	8
+	.type	unsigned_to_double,@function
+unsigned_to_double:                     ; @unsigned_to_double
+	s_load_dwordx4 s[0:3], s[8:9], 0x0
+	v_and_b32_e32 v2, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v2
+	v_lshlrev_b32_e32 v2, 3, v2
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v0, v0, s[0:1]
+	s_waitcnt vmcnt(0)
+	v_cvt_f64_u32_e32 v[0:1], v0
+	global_store_dwordx2 v2, v[0:1], s[2:3]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel unsigned_to_double
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 16
+		.amdhsa_user_sgpr_count 14
+		.amdhsa_user_sgpr_private_segment_buffer 1
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_flat_scratch_init 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_system_sgpr_private_segment_wavefront_offset 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 3
+		.amdhsa_next_free_sgpr 10
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_reserve_flat_scratch 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end30:
+	.size	unsigned_to_double, .Lfunc_end30-unsigned_to_double
+                                        ; -- End function
+	.set unsigned_to_double.num_vgpr, 3
+	.set unsigned_to_double.num_agpr, 0
+	.set unsigned_to_double.numbered_sgpr, 10
+	.set unsigned_to_double.num_named_barrier, 0
+	.set unsigned_to_double.private_seg_size, 0
+	.set unsigned_to_double.uses_vcc, 0
+	.set unsigned_to_double.uses_flat_scratch, 0
+	.set unsigned_to_double.has_dyn_sized_stack, 0
+	.set unsigned_to_double.has_recursion, 0
+	.set unsigned_to_double.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.globl	byte_0_to_float                 ; -- Begin function byte_0_to_float
 	.p2align	8
 	.type	byte_0_to_float,@function
@@ -2341,8 +2415,8 @@ byte_0_to_float:                        ; @byte_0_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end30:
-	.size	byte_0_to_float, .Lfunc_end30-byte_0_to_float
+.Lfunc_end31:
+	.size	byte_0_to_float, .Lfunc_end31-byte_0_to_float
                                         ; -- End function
 	.set byte_0_to_float.num_vgpr, 2
 	.set byte_0_to_float.num_agpr, 0
@@ -2414,8 +2488,8 @@ byte_1_to_float:                        ; @byte_1_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end31:
-	.size	byte_1_to_float, .Lfunc_end31-byte_1_to_float
+.Lfunc_end32:
+	.size	byte_1_to_float, .Lfunc_end32-byte_1_to_float
                                         ; -- End function
 	.set byte_1_to_float.num_vgpr, 2
 	.set byte_1_to_float.num_agpr, 0
@@ -2487,8 +2561,8 @@ byte_2_to_float:                        ; @byte_2_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end32:
-	.size	byte_2_to_float, .Lfunc_end32-byte_2_to_float
+.Lfunc_end33:
+	.size	byte_2_to_float, .Lfunc_end33-byte_2_to_float
                                         ; -- End function
 	.set byte_2_to_float.num_vgpr, 2
 	.set byte_2_to_float.num_agpr, 0
@@ -2560,8 +2634,8 @@ byte_3_to_float:                        ; @byte_3_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end33:
-	.size	byte_3_to_float, .Lfunc_end33-byte_3_to_float
+.Lfunc_end34:
+	.size	byte_3_to_float, .Lfunc_end34-byte_3_to_float
                                         ; -- End function
 	.set byte_3_to_float.num_vgpr, 2
 	.set byte_3_to_float.num_agpr, 0
@@ -2633,8 +2707,8 @@ signed_byte_to_float:                   ; @signed_byte_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end34:
-	.size	signed_byte_to_float, .Lfunc_end34-signed_byte_to_float
+.Lfunc_end35:
+	.size	signed_byte_to_float, .Lfunc_end35-signed_byte_to_float
                                         ; -- End function
 	.set signed_byte_to_float.num_vgpr, 2
 	.set signed_byte_to_float.num_agpr, 0
@@ -2706,8 +2780,8 @@ signed_half_to_float:                   ; @signed_half_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end35:
-	.size	signed_half_to_float, .Lfunc_end35-signed_half_to_float
+.Lfunc_end36:
+	.size	signed_half_to_float, .Lfunc_end36-signed_half_to_float
                                         ; -- End function
 	.set signed_half_to_float.num_vgpr, 2
 	.set signed_half_to_float.num_agpr, 0
@@ -2779,8 +2853,8 @@ unsigned_half_to_float:                 ; @unsigned_half_to_float
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end36:
-	.size	unsigned_half_to_float, .Lfunc_end36-unsigned_half_to_float
+.Lfunc_end37:
+	.size	unsigned_half_to_float, .Lfunc_end37-unsigned_half_to_float
                                         ; -- End function
 	.set unsigned_half_to_float.num_vgpr, 2
 	.set unsigned_half_to_float.num_agpr, 0
@@ -2853,8 +2927,8 @@ double_to_int:                          ; @double_to_int
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end37:
-	.size	double_to_int, .Lfunc_end37-double_to_int
+.Lfunc_end38:
+	.size	double_to_int, .Lfunc_end38-double_to_int
                                         ; -- End function
 	.set double_to_int.num_vgpr, 3
 	.set double_to_int.num_agpr, 0
@@ -2927,8 +3001,8 @@ double_to_unsigned:                     ; @double_to_unsigned
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end38:
-	.size	double_to_unsigned, .Lfunc_end38-double_to_unsigned
+.Lfunc_end39:
+	.size	double_to_unsigned, .Lfunc_end39-double_to_unsigned
                                         ; -- End function
 	.set double_to_unsigned.num_vgpr, 3
 	.set double_to_unsigned.num_agpr, 0
@@ -3000,8 +3074,8 @@ floor_f64:                              ; @floor_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end39:
-	.size	floor_f64, .Lfunc_end39-floor_f64
+.Lfunc_end40:
+	.size	floor_f64, .Lfunc_end40-floor_f64
                                         ; -- End function
 	.set floor_f64.num_vgpr, 3
 	.set floor_f64.num_agpr, 0
@@ -3073,8 +3147,8 @@ trunc_f64:                              ; @trunc_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end40:
-	.size	trunc_f64, .Lfunc_end40-trunc_f64
+.Lfunc_end41:
+	.size	trunc_f64, .Lfunc_end41-trunc_f64
                                         ; -- End function
 	.set trunc_f64.num_vgpr, 3
 	.set trunc_f64.num_agpr, 0
@@ -3148,8 +3222,8 @@ fma_f64:                                ; @fma_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end41:
-	.size	fma_f64, .Lfunc_end41-fma_f64
+.Lfunc_end42:
+	.size	fma_f64, .Lfunc_end42-fma_f64
                                         ; -- End function
 	.set fma_f64.num_vgpr, 7
 	.set fma_f64.num_agpr, 0
@@ -3225,8 +3299,8 @@ fma_f64_kept:                           ; @fma_f64_kept
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end42:
-	.size	fma_f64_kept, .Lfunc_end42-fma_f64_kept
+.Lfunc_end43:
+	.size	fma_f64_kept, .Lfunc_end43-fma_f64_kept
                                         ; -- End function
 	.set fma_f64_kept.num_vgpr, 7
 	.set fma_f64_kept.num_agpr, 0
@@ -3300,8 +3374,8 @@ sub_f64:                                ; @sub_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end43:
-	.size	sub_f64, .Lfunc_end43-sub_f64
+.Lfunc_end44:
+	.size	sub_f64, .Lfunc_end44-sub_f64
                                         ; -- End function
 	.set sub_f64.num_vgpr, 5
 	.set sub_f64.num_agpr, 0
@@ -3375,8 +3449,8 @@ add_f64:                                ; @add_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end44:
-	.size	add_f64, .Lfunc_end44-add_f64
+.Lfunc_end45:
+	.size	add_f64, .Lfunc_end45-add_f64
                                         ; -- End function
 	.set add_f64.num_vgpr, 5
 	.set add_f64.num_agpr, 0
@@ -3453,8 +3527,8 @@ max_f64:                                ; @max_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end45:
-	.size	max_f64, .Lfunc_end45-max_f64
+.Lfunc_end46:
+	.size	max_f64, .Lfunc_end46-max_f64
                                         ; -- End function
 	.set max_f64.num_vgpr, 5
 	.set max_f64.num_agpr, 0
@@ -3531,8 +3605,8 @@ min_f32:                                ; @min_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end46:
-	.size	min_f32, .Lfunc_end46-min_f32
+.Lfunc_end47:
+	.size	min_f32, .Lfunc_end47-min_f32
                                         ; -- End function
 	.set min_f32.num_vgpr, 3
 	.set min_f32.num_agpr, 0
@@ -3609,8 +3683,8 @@ ldexp_f64:                              ; @ldexp_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end47:
-	.size	ldexp_f64, .Lfunc_end47-ldexp_f64
+.Lfunc_end48:
+	.size	ldexp_f64, .Lfunc_end48-ldexp_f64
                                         ; -- End function
 	.set ldexp_f64.num_vgpr, 5
 	.set ldexp_f64.num_agpr, 0
@@ -3687,8 +3761,8 @@ min_f64:                                ; @min_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end48:
-	.size	min_f64, .Lfunc_end48-min_f64
+.Lfunc_end49:
+	.size	min_f64, .Lfunc_end49-min_f64
                                         ; -- End function
 	.set min_f64.num_vgpr, 5
 	.set min_f64.num_agpr, 0
@@ -3760,8 +3834,8 @@ abs_f64:                                ; @abs_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end49:
-	.size	abs_f64, .Lfunc_end49-abs_f64
+.Lfunc_end50:
+	.size	abs_f64, .Lfunc_end50-abs_f64
                                         ; -- End function
 	.set abs_f64.num_vgpr, 3
 	.set abs_f64.num_agpr, 0
@@ -3835,8 +3909,8 @@ add_pairs:                              ; @add_pairs
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end50:
-	.size	add_pairs, .Lfunc_end50-add_pairs
+.Lfunc_end51:
+	.size	add_pairs, .Lfunc_end51-add_pairs
                                         ; -- End function
 	.set add_pairs.num_vgpr, 5
 	.set add_pairs.num_agpr, 0
@@ -3908,8 +3982,8 @@ sqrt:                                   ; @sqrt
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end51:
-	.size	sqrt, .Lfunc_end51-sqrt
+.Lfunc_end52:
+	.size	sqrt, .Lfunc_end52-sqrt
                                         ; -- End function
 	.set sqrt.num_vgpr, 2
 	.set sqrt.num_agpr, 0
@@ -3981,8 +4055,8 @@ sine:                                   ; @sine
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end52:
-	.size	sine, .Lfunc_end52-sine
+.Lfunc_end53:
+	.size	sine, .Lfunc_end53-sine
                                         ; -- End function
 	.set sine.num_vgpr, 2
 	.set sine.num_agpr, 0
@@ -4054,8 +4128,8 @@ cosine:                                 ; @cosine
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end53:
-	.size	cosine, .Lfunc_end53-cosine
+.Lfunc_end54:
+	.size	cosine, .Lfunc_end54-cosine
                                         ; -- End function
 	.set cosine.num_vgpr, 2
 	.set cosine.num_agpr, 0
@@ -4128,8 +4202,8 @@ swizzled:                               ; @swizzled
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end54:
-	.size	swizzled, .Lfunc_end54-swizzled
+.Lfunc_end55:
+	.size	swizzled, .Lfunc_end55-swizzled
                                         ; -- End function
 	.set swizzled.num_vgpr, 2
 	.set swizzled.num_agpr, 0
@@ -4207,8 +4281,8 @@ permuted:                               ; @permuted
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end55:
-	.size	permuted, .Lfunc_end55-permuted
+.Lfunc_end56:
+	.size	permuted, .Lfunc_end56-permuted
                                         ; -- End function
 	.set permuted.num_vgpr, 3
 	.set permuted.num_agpr, 0
@@ -4284,8 +4358,8 @@ one_lane_written:                       ; @one_lane_written
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end56:
-	.size	one_lane_written, .Lfunc_end56-one_lane_written
+.Lfunc_end57:
+	.size	one_lane_written, .Lfunc_end57-one_lane_written
                                         ; -- End function
 	.set one_lane_written.num_vgpr, 3
 	.set one_lane_written.num_agpr, 0
@@ -4368,8 +4442,8 @@ through_private_words:                  ; @through_private_words
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end57:
-	.size	through_private_words, .Lfunc_end57-through_private_words
+.Lfunc_end58:
+	.size	through_private_words, .Lfunc_end58-through_private_words
                                         ; -- End function
 	.set through_private_words.num_vgpr, 3
 	.set through_private_words.num_agpr, 0
@@ -4458,8 +4532,8 @@ through_private_pairs:                  ; @through_private_pairs
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end58:
-	.size	through_private_pairs, .Lfunc_end58-through_private_pairs
+.Lfunc_end59:
+	.size	through_private_pairs, .Lfunc_end59-through_private_pairs
                                         ; -- End function
 	.set through_private_pairs.num_vgpr, 4
 	.set through_private_pairs.num_agpr, 0
@@ -4556,8 +4630,8 @@ through_private_vectors:                ; @through_private_vectors
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end59:
-	.size	through_private_vectors, .Lfunc_end59-through_private_vectors
+.Lfunc_end60:
+	.size	through_private_vectors, .Lfunc_end60-through_private_vectors
                                         ; -- End function
 	.set through_private_vectors.num_vgpr, 6
 	.set through_private_vectors.num_agpr, 0
@@ -4636,8 +4710,8 @@ shared_half:                            ; @shared_half
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end60:
-	.size	shared_half, .Lfunc_end60-shared_half
+.Lfunc_end61:
+	.size	shared_half, .Lfunc_end61-shared_half
                                         ; -- End function
 	.set shared_half.num_vgpr, 4
 	.set shared_half.num_agpr, 0
@@ -4707,8 +4781,8 @@ uniform_ashr:                           ; @uniform_ashr
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end61:
-	.size	uniform_ashr, .Lfunc_end61-uniform_ashr
+.Lfunc_end62:
+	.size	uniform_ashr, .Lfunc_end62-uniform_ashr
                                         ; -- End function
 	.set uniform_ashr.num_vgpr, 2
 	.set uniform_ashr.num_agpr, 0
@@ -4779,8 +4853,8 @@ uniform_lshr64:                         ; @uniform_lshr64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end62:
-	.size	uniform_lshr64, .Lfunc_end62-uniform_lshr64
+.Lfunc_end63:
+	.size	uniform_lshr64, .Lfunc_end63-uniform_lshr64
                                         ; -- End function
 	.set uniform_lshr64.num_vgpr, 4
 	.set uniform_lshr64.num_agpr, 0
@@ -4850,8 +4924,8 @@ uniform_max:                            ; @uniform_max
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end63:
-	.size	uniform_max, .Lfunc_end63-uniform_max
+.Lfunc_end64:
+	.size	uniform_max, .Lfunc_end64-uniform_max
                                         ; -- End function
 	.set uniform_max.num_vgpr, 2
 	.set uniform_max.num_agpr, 0
@@ -4921,8 +4995,8 @@ uniform_min:                            ; @uniform_min
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end64:
-	.size	uniform_min, .Lfunc_end64-uniform_min
+.Lfunc_end65:
+	.size	uniform_min, .Lfunc_end65-uniform_min
                                         ; -- End function
 	.set uniform_min.num_vgpr, 2
 	.set uniform_min.num_agpr, 0
@@ -4993,8 +5067,8 @@ uniform_le:                             ; @uniform_le
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end65:
-	.size	uniform_le, .Lfunc_end65-uniform_le
+.Lfunc_end66:
+	.size	uniform_le, .Lfunc_end66-uniform_le
                                         ; -- End function
 	.set uniform_le.num_vgpr, 2
 	.set uniform_le.num_agpr, 0
@@ -5015,23 +5089,23 @@ uniform_branch:                         ; @uniform_branch
 	s_load_dwordx4 s[0:3], s[8:9], 0x0
 	s_waitcnt lgkmcnt(0)
 	s_cmp_le_i32 s2, s3
-	s_cbranch_scc0 .LBB66_2
+	s_cbranch_scc0 .LBB67_2
 	s_mul_i32 s3, s3, 3
 	v_mov_b32_e32 v0, 0
 	v_mov_b32_e32 v1, s3
 	global_store_dword v0, v1, s[0:1]
 	s_waitcnt vmcnt(0)
-	s_cbranch_execz .LBB66_3
-	s_branch .LBB66_4
-.LBB66_2:
+	s_cbranch_execz .LBB67_3
+	s_branch .LBB67_4
+.LBB67_2:
                                         ; implicit-def: $sgpr3
-.LBB66_3:                               ; %more
+.LBB67_3:                               ; %more
 	v_mov_b32_e32 v0, 0
 	v_mov_b32_e32 v1, 1
 	s_mov_b32 s3, s2
 	global_store_dword v0, v1, s[0:1]
 	s_waitcnt vmcnt(0)
-.LBB66_4:                               ; %both
+.LBB67_4:                               ; %both
 	v_mov_b32_e32 v0, 0
 	v_mov_b32_e32 v1, s3
 	global_store_dword v0, v1, s[0:1]
@@ -5081,8 +5155,8 @@ uniform_branch:                         ; @uniform_branch
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end66:
-	.size	uniform_branch, .Lfunc_end66-uniform_branch
+.Lfunc_end67:
+	.size	uniform_branch, .Lfunc_end67-uniform_branch
                                         ; -- End function
 	.set uniform_branch.num_vgpr, 2
 	.set uniform_branch.num_agpr, 0
@@ -5156,8 +5230,8 @@ uniform_ne64:                           ; @uniform_ne64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end67:
-	.size	uniform_ne64, .Lfunc_end67-uniform_ne64
+.Lfunc_end68:
+	.size	uniform_ne64, .Lfunc_end68-uniform_ne64
                                         ; -- End function
 	.set uniform_ne64.num_vgpr, 4
 	.set uniform_ne64.num_agpr, 0
@@ -5233,8 +5307,8 @@ lt_f64:                                 ; @lt_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end68:
-	.size	lt_f64, .Lfunc_end68-lt_f64
+.Lfunc_end69:
+	.size	lt_f64, .Lfunc_end69-lt_f64
                                         ; -- End function
 	.set lt_f64.num_vgpr, 6
 	.set lt_f64.num_agpr, 0
@@ -5310,8 +5384,8 @@ eq_f64:                                 ; @eq_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end69:
-	.size	eq_f64, .Lfunc_end69-eq_f64
+.Lfunc_end70:
+	.size	eq_f64, .Lfunc_end70-eq_f64
                                         ; -- End function
 	.set eq_f64.num_vgpr, 6
 	.set eq_f64.num_agpr, 0
@@ -5385,8 +5459,8 @@ min3_u32:                               ; @min3_u32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end70:
-	.size	min3_u32, .Lfunc_end70-min3_u32
+.Lfunc_end71:
+	.size	min3_u32, .Lfunc_end71-min3_u32
                                         ; -- End function
 	.set min3_u32.num_vgpr, 4
 	.set min3_u32.num_agpr, 0
@@ -5460,8 +5534,8 @@ fma_of_negatives:                       ; @fma_of_negatives
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end71:
-	.size	fma_of_negatives, .Lfunc_end71-fma_of_negatives
+.Lfunc_end72:
+	.size	fma_of_negatives, .Lfunc_end72-fma_of_negatives
                                         ; -- End function
 	.set fma_of_negatives.num_vgpr, 7
 	.set fma_of_negatives.num_agpr, 0
@@ -5535,8 +5609,8 @@ fma_of_negative:                        ; @fma_of_negative
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end72:
-	.size	fma_of_negative, .Lfunc_end72-fma_of_negative
+.Lfunc_end73:
+	.size	fma_of_negative, .Lfunc_end73-fma_of_negative
                                         ; -- End function
 	.set fma_of_negative.num_vgpr, 4
 	.set fma_of_negative.num_agpr, 0
@@ -5610,8 +5684,8 @@ min3_f32:                               ; @min3_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end73:
-	.size	min3_f32, .Lfunc_end73-min3_f32
+.Lfunc_end74:
+	.size	min3_f32, .Lfunc_end74-min3_f32
                                         ; -- End function
 	.set min3_f32.num_vgpr, 4
 	.set min3_f32.num_agpr, 0
@@ -5686,8 +5760,8 @@ max_of_neighbours:                      ; @max_of_neighbours
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end74:
-	.size	max_of_neighbours, .Lfunc_end74-max_of_neighbours
+.Lfunc_end75:
+	.size	max_of_neighbours, .Lfunc_end75-max_of_neighbours
                                         ; -- End function
 	.set max_of_neighbours.num_vgpr, 3
 	.set max_of_neighbours.num_agpr, 0
@@ -5762,8 +5836,8 @@ min_of_mirrored:                        ; @min_of_mirrored
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end75:
-	.size	min_of_mirrored, .Lfunc_end75-min_of_mirrored
+.Lfunc_end76:
+	.size	min_of_mirrored, .Lfunc_end76-min_of_mirrored
                                         ; -- End function
 	.set min_of_mirrored.num_vgpr, 3
 	.set min_of_mirrored.num_agpr, 0
@@ -5838,8 +5912,8 @@ product_of_halves:                      ; @product_of_halves
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end76:
-	.size	product_of_halves, .Lfunc_end76-product_of_halves
+.Lfunc_end77:
+	.size	product_of_halves, .Lfunc_end77-product_of_halves
                                         ; -- End function
 	.set product_of_halves.num_vgpr, 3
 	.set product_of_halves.num_agpr, 0
@@ -5923,8 +5997,8 @@ quotient_f64:                           ; @quotient_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end77:
-	.size	quotient_f64, .Lfunc_end77-quotient_f64
+.Lfunc_end78:
+	.size	quotient_f64, .Lfunc_end78-quotient_f64
                                         ; -- End function
 	.set quotient_f64.num_vgpr, 13
 	.set quotient_f64.num_agpr, 0
@@ -5996,8 +6070,8 @@ neg_f64:                                ; @neg_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end78:
-	.size	neg_f64, .Lfunc_end78-neg_f64
+.Lfunc_end79:
+	.size	neg_f64, .Lfunc_end79-neg_f64
                                         ; -- End function
 	.set neg_f64.num_vgpr, 3
 	.set neg_f64.num_agpr, 0
@@ -6091,8 +6165,8 @@ root_f64:                               ; @root_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end79:
-	.size	root_f64, .Lfunc_end79-root_f64
+.Lfunc_end80:
+	.size	root_f64, .Lfunc_end80-root_f64
                                         ; -- End function
 	.set root_f64.num_vgpr, 11
 	.set root_f64.num_agpr, 0
@@ -6168,8 +6242,8 @@ ne_u64:                                 ; @ne_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end80:
-	.size	ne_u64, .Lfunc_end80-ne_u64
+.Lfunc_end81:
+	.size	ne_u64, .Lfunc_end81-ne_u64
                                         ; -- End function
 	.set ne_u64.num_vgpr, 6
 	.set ne_u64.num_agpr, 0
@@ -6245,8 +6319,8 @@ le_u64:                                 ; @le_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end81:
-	.size	le_u64, .Lfunc_end81-le_u64
+.Lfunc_end82:
+	.size	le_u64, .Lfunc_end82-le_u64
                                         ; -- End function
 	.set le_u64.num_vgpr, 6
 	.set le_u64.num_agpr, 0
@@ -6322,8 +6396,8 @@ gt_u64:                                 ; @gt_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end82:
-	.size	gt_u64, .Lfunc_end82-gt_u64
+.Lfunc_end83:
+	.size	gt_u64, .Lfunc_end83-gt_u64
                                         ; -- End function
 	.set gt_u64.num_vgpr, 6
 	.set gt_u64.num_agpr, 0
@@ -6399,8 +6473,8 @@ ge_u64:                                 ; @ge_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end83:
-	.size	ge_u64, .Lfunc_end83-ge_u64
+.Lfunc_end84:
+	.size	ge_u64, .Lfunc_end84-ge_u64
                                         ; -- End function
 	.set ge_u64.num_vgpr, 6
 	.set ge_u64.num_agpr, 0
@@ -6476,8 +6550,8 @@ le_i64:                                 ; @le_i64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end84:
-	.size	le_i64, .Lfunc_end84-le_i64
+.Lfunc_end85:
+	.size	le_i64, .Lfunc_end85-le_i64
                                         ; -- End function
 	.set le_i64.num_vgpr, 6
 	.set le_i64.num_agpr, 0
@@ -6553,8 +6627,8 @@ ge_i64:                                 ; @ge_i64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end85:
-	.size	ge_i64, .Lfunc_end85-ge_i64
+.Lfunc_end86:
+	.size	ge_i64, .Lfunc_end86-ge_i64
                                         ; -- End function
 	.set ge_i64.num_vgpr, 6
 	.set ge_i64.num_agpr, 0
@@ -6629,8 +6703,8 @@ le_f32:                                 ; @le_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end86:
-	.size	le_f32, .Lfunc_end86-le_f32
+.Lfunc_end87:
+	.size	le_f32, .Lfunc_end87-le_f32
                                         ; -- End function
 	.set le_f32.num_vgpr, 3
 	.set le_f32.num_agpr, 0
@@ -6706,8 +6780,8 @@ ge_f64:                                 ; @ge_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end87:
-	.size	ge_f64, .Lfunc_end87-ge_f64
+.Lfunc_end88:
+	.size	ge_f64, .Lfunc_end88-ge_f64
                                         ; -- End function
 	.set ge_f64.num_vgpr, 6
 	.set ge_f64.num_agpr, 0
@@ -6780,8 +6854,8 @@ int_to_double:                          ; @int_to_double
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end88:
-	.size	int_to_double, .Lfunc_end88-int_to_double
+.Lfunc_end89:
+	.size	int_to_double, .Lfunc_end89-int_to_double
                                         ; -- End function
 	.set int_to_double.num_vgpr, 3
 	.set int_to_double.num_agpr, 0
@@ -6853,8 +6927,8 @@ trunc_f32:                              ; @trunc_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end89:
-	.size	trunc_f32, .Lfunc_end89-trunc_f32
+.Lfunc_end90:
+	.size	trunc_f32, .Lfunc_end90-trunc_f32
                                         ; -- End function
 	.set trunc_f32.num_vgpr, 2
 	.set trunc_f32.num_agpr, 0
@@ -6928,8 +7002,8 @@ funnel:                                 ; @funnel
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end90:
-	.size	funnel, .Lfunc_end90-funnel
+.Lfunc_end91:
+	.size	funnel, .Lfunc_end91-funnel
                                         ; -- End function
 	.set funnel.num_vgpr, 4
 	.set funnel.num_agpr, 0
@@ -7001,8 +7075,8 @@ set_bits:                               ; @set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end91:
-	.size	set_bits, .Lfunc_end91-set_bits
+.Lfunc_end92:
+	.size	set_bits, .Lfunc_end92-set_bits
                                         ; -- End function
 	.set set_bits.num_vgpr, 2
 	.set set_bits.num_agpr, 0
@@ -7075,8 +7149,8 @@ trailing_zeros:                         ; @trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end92:
-	.size	trailing_zeros, .Lfunc_end92-trailing_zeros
+.Lfunc_end93:
+	.size	trailing_zeros, .Lfunc_end93-trailing_zeros
                                         ; -- End function
 	.set trailing_zeros.num_vgpr, 2
 	.set trailing_zeros.num_agpr, 0
@@ -7148,8 +7222,8 @@ reversed_bits:                          ; @reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end93:
-	.size	reversed_bits, .Lfunc_end93-reversed_bits
+.Lfunc_end94:
+	.size	reversed_bits, .Lfunc_end94-reversed_bits
                                         ; -- End function
 	.set reversed_bits.num_vgpr, 2
 	.set reversed_bits.num_agpr, 0
@@ -7220,8 +7294,8 @@ uniform_set_bits:                       ; @uniform_set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end94:
-	.size	uniform_set_bits, .Lfunc_end94-uniform_set_bits
+.Lfunc_end95:
+	.size	uniform_set_bits, .Lfunc_end95-uniform_set_bits
                                         ; -- End function
 	.set uniform_set_bits.num_vgpr, 2
 	.set uniform_set_bits.num_agpr, 0
@@ -7293,8 +7367,8 @@ uniform_leading_zeros:                  ; @uniform_leading_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end95:
-	.size	uniform_leading_zeros, .Lfunc_end95-uniform_leading_zeros
+.Lfunc_end96:
+	.size	uniform_leading_zeros, .Lfunc_end96-uniform_leading_zeros
                                         ; -- End function
 	.set uniform_leading_zeros.num_vgpr, 2
 	.set uniform_leading_zeros.num_agpr, 0
@@ -7366,8 +7440,8 @@ uniform_trailing_zeros:                 ; @uniform_trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end96:
-	.size	uniform_trailing_zeros, .Lfunc_end96-uniform_trailing_zeros
+.Lfunc_end97:
+	.size	uniform_trailing_zeros, .Lfunc_end97-uniform_trailing_zeros
                                         ; -- End function
 	.set uniform_trailing_zeros.num_vgpr, 2
 	.set uniform_trailing_zeros.num_agpr, 0
@@ -7438,8 +7512,8 @@ uniform_reversed_bits:                  ; @uniform_reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end97:
-	.size	uniform_reversed_bits, .Lfunc_end97-uniform_reversed_bits
+.Lfunc_end98:
+	.size	uniform_reversed_bits, .Lfunc_end98-uniform_reversed_bits
                                         ; -- End function
 	.set uniform_reversed_bits.num_vgpr, 2
 	.set uniform_reversed_bits.num_agpr, 0
@@ -8333,6 +8407,31 @@ amdhsa.kernels:
     .symbol:         int_to_float.kd
     .uses_dynamic_stack: false
     .vgpr_count:     2
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 16
+    .max_flat_workgroup_size: 1024
+    .name:           unsigned_to_double
+    .private_segment_fixed_size: 0
+    .sgpr_count:     14
+    .sgpr_spill_count: 0
+    .symbol:         unsigned_to_double.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     3
     .vgpr_spill_count: 0
     .wavefront_size: 64
   - .agpr_count:     0

@@ -407,6 +407,16 @@ define amdgpu_kernel void @int_to_float(ptr addrspace(1) %in_x, ptr addrspace(1)
   ret void
 }
 
+define amdgpu_kernel void @unsigned_to_double(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %r = uitofp i32 %x to double
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %tid
+  store double %r, ptr addrspace(1) %to
+  ret void
+}
+
 define amdgpu_kernel void @byte_0_to_float(ptr addrspace(1) %in_x, ptr addrspace(1) %out) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid

@@ -153,6 +153,7 @@ FUNCTIONS = (
     Function("float_to_double", "f32", "f64", "%r = fpext float %x to double", lambda x: x.astype(np.float64)),
     Function("double_to_float", "f64", "f32", "%r = fptrunc double %x to float", lambda x: x.astype(np.float32)),
     Function("int_to_float", "i32", "f32", "%r = sitofp i32 %x to float", lambda x: x.astype(np.float32)),
+    Function("unsigned_to_double", "u32", "f64", "%r = uitofp i32 %x to double", lambda x: x.astype(np.float64), chips=AMD),
     *(_field(f"byte_{i}_to_float", i, 8, False) for i in range(4)),
     _field("signed_byte_to_float", 2, 8, True), _field("signed_half_to_float", 1, 16, True), _field("unsigned_half_to_float", 1, 16, False),
     Function(
