@@ -40,7 +40,8 @@ def describe(x: Any) -> tuple[str, str]:
         return f"the number {x}", "what is known now needs Python's if and else only"
     if isinstance(x, NUMBERS):
         dtype = "i32" if isinstance(x, (int, np.integer)) else "f32"
-        return f"the number {x}", f"make a value of it: wd.Register[M, N, wd.{dtype}]({x})"
+        one, tile = f"wd.Register[wd.{dtype}]({x})", f"wd.Register[M, N, wd.{dtype}]({x})"
+        return f"the number {x}", f"make a value of it: {one}, or of a tile {tile}"
     if isinstance(x, sympy.Basic):
         return (
             f"the symbol or expression {x}",
