@@ -73,9 +73,8 @@ def _reads(op: Op, position: int) -> Iterator[tuple[Value, Place]]:
 
 
 def _earlier(known: Place | None, place: Place) -> Place:
-    """The place from which both readers are reached: before an op whose branches both read it."""
+    """The place from which both readers are reached: before an op whose branches both read it, or of which one does and
+    something behind it too."""
     if known is None or known == place:
         return place
-    if known[0] == place[0]:
-        return known[0], -1
-    return min(known, place)
+    return min(known[0], place[0]), -1

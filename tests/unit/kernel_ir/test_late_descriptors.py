@@ -19,9 +19,9 @@ from .kernels import make_target
 TARGET = make_target(scalar_registers=True)
 
 
-def stores(count: int) -> Kernel:
+def stores(count: int, again: bool = False) -> Kernel:
     """Each of `count` arrays gets its number, behind a loop: even ones in all workgroups, odd ones in the first only.
-    The last is read in the loop."""
+    The last is read in the loop. `again`: odd ones get 0 behind that, in all workgroups."""
     params = [Param(f"y{i}", "pointer", dtypes.f32, 8 * i, 8, access="read write") for i in range(count)]
     kernel = new_kernel("k", "gfx942", params=params, grid=(2, 1, 1))
     b = Builder(kernel)
@@ -36,6 +36,8 @@ def stores(count: int) -> Kernel:
     with b.if_(b.cmp("eq", b.wgid(0), 0)):
         for i in range(1, count - 1, 2):
             b.store_global(buffers[i], at, b.const(float(i), F32))
+    for i in range(1, count - 1, 2) if again else ():
+        b.store_global(buffers[i], at, b.const(0.0, F32))
     return b.finish()
 
 
@@ -62,6 +64,18 @@ def test_descriptors_stand_before_their_first_readers() -> None:
     inside = [op.name for op in ops[branch].regions[0].ops]
     assert inside[:-1] == ["param", "add", "buffer", "store.global"] * (count // 2 - 1)
     assert len(made) + inside.count("buffer") == count
+
+
+def test_what_is_read_in_a_branch_and_behind_it_stands_before_it() -> None:
+    """It moved into the branch, and what read it behind found nothing (seed 527840 of the fuzzer)."""
+    count = CROWD + 2
+    kernel = stores(count, again=True)
+    want = results(kernel, count)
+    sink_descriptors(kernel, TARGET)
+    assert not check(kernel, TARGET)
+    for x, y in zip(results(kernel, count), want, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert sum(op.name == "buffer" for op in kernel.body.ops) == count
 
 
 @pytest.mark.parametrize("why", ["few", "no scalar registers"])
