@@ -153,14 +153,13 @@ def emit_node(low: Lowering, n: Node, context: Context) -> None:
                 with b.loc(n.loc):
                     return lower_elementwise(b, n, [v.element(b, c[i]) for v, c in zip(operands, columns)])
 
-            shared = n.op == "div" and low.target.packed_f32
-            each = divided_late(b, n, operands, columns, compute) if shared else compute
+            each = divided_late(low, n, operands, columns, compute)
             env[key] = Lazy(layout, n.dtype, each, b, list(zip(operands, columns)))
             return
         if skippable(low, n):
             env[key] = _unless_one(low, n, layout, operands, columns)
             return
-        quotients = divided(b, n, operands, columns) if n.op == "div" and low.target.packed_f32 else None
+        quotients = divided(low, n, operands, columns)
         if quotients is not None:
             env[key] = from_elements(b, layout, n.dtype, quotients)
             return

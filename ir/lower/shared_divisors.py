@@ -25,6 +25,7 @@ from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import F32, I32, Value
 from wavedsl.ir.layouts.fragment import Fragment, scalar_type
+from wavedsl.ir.lower.lowering import Lowering
 
 SHARED = 4
 """Elements of a divisor, on average, from which on it is worth what is computed once for it."""
@@ -61,39 +62,45 @@ def _order(b: Builder, x: Value) -> Value:
     return b.add(b.shl(b.bitcast(x, I32), 1), -1)
 
 
+def _divides(low: Lowering, n: Node) -> bool:
+    """Whether a node divides exactly, in f32 or by way of it, where two numbers are multiplied at once."""
+    return n.op == "div" and low.target.packed_f32 and not n.attrs.get("fast") and scalar_type(n.dtype) is F32
+
+
 def divided(
-    b: Builder, n: Node, operands: Sequence[Fragment], columns: Sequence[Sequence[int]]
+    low: Lowering, n: Node, operands: Sequence[Fragment], columns: Sequence[Sequence[int]]
 ) -> list[Value] | None:
-    """The elements of a division, where its divisors are shared; None where they are not."""
-    return _quotients(b, n, operands, columns, range(len(columns[0])))
+    """The elements of a division, where its divisors are shared; None where they are not, and of other nodes."""
+    return _quotients(low.b, operands, columns, range(len(columns[0]))) if _divides(low, n) else None
 
 
 def divided_late(
-    b: Builder, n: Node, operands: Sequence[Fragment], columns: Sequence[Sequence[int]], alone: Callable[[int], Value]
-) -> Callable[[int], Value]:
-    """What computes one element of a division when somebody asks for it: with its neighbours, where their divisors are
-    shared, else `alone`. In a branch each is computed by itself: its neighbours would be there only."""
+    low: Lowering, n: Node, operands: Sequence[Fragment], columns: Sequence[Sequence[int]],
+    alone: Callable[[int], Value],
+) -> Callable[[int], Value]:  # fmt: skip
+    """What computes one element of a node when somebody asks for it: with its neighbours, where it divides and their
+    divisors are shared, else `alone`. In a branch each is computed by itself: its neighbours would be there only."""
+    if not _divides(low, n):
+        return alone
     found: dict[int, Value] = {}
-    region = b.region
+    b, region = low.b, low.b.region
 
     def compute(i: int) -> Value:
         if i not in found and b.region is region:
             begin = i - i % TOGETHER
             batch = range(begin, min(begin + TOGETHER, len(columns[0])))
             with b.loc(n.loc):
-                found.update(zip(batch, _quotients(b, n, operands, columns, batch) or ()))
+                found.update(zip(batch, _quotients(b, operands, columns, batch) or ()))
         return found[i] if i in found else alone(i)
 
     return compute
 
 
 def _quotients(
-    b: Builder, n: Node, operands: Sequence[Fragment], columns: Sequence[Sequence[int]], elements: Sequence[int]
+    b: Builder, operands: Sequence[Fragment], columns: Sequence[Sequence[int]], elements: Sequence[int]
 ) -> list[Value] | None:
     """These elements of a division, where each of few divisors has several of them."""
-    if n.attrs.get("fast") or scalar_type(n.dtype) is not F32 or len(elements) < FEWEST:
-        return None
-    if SHARED * len({columns[1][i] for i in elements}) > len(elements):
+    if len(elements) < FEWEST or SHARED * len({columns[1][i] for i in elements}) > len(elements):
         return None
     dividends, divisors = ([v.element(b, c[i]) for i in elements] for v, c in zip(operands, columns))
     return divide(b, dividends, divisors) if SHARED * len(set(divisors)) <= len(elements) else None

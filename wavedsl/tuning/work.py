@@ -57,11 +57,12 @@ class Task:
         return self.ref.load().variant(self.candidate)
 
     def compiled(self, dims: Mapping[Any, Any] | None = None) -> Any:
-        """The candidate compiled for `dims` (default: its own), run-time dimensions left open."""
-        values = self.symbols() if dims is None else dims
-        dynamic = [_symbol(n) for n in self.dynamic]
+        """The candidate compiled for `dims` (default: its own), run-time dimensions left open. Unlike
+        `Kernel.compile`, ptxas is not asked about registers: a search tries many that lack some."""
         from wavedsl.compiler import compile_kernel
 
+        values = self.symbols() if dims is None else dims
+        dynamic = [_symbol(n) for n in self.dynamic]
         subs = {k: v for k, v in values.items() if k not in dynamic}
         return compile_kernel(self.kernel(), None, target=self.target, subs=subs, dynamic=dynamic)
 
