@@ -91,6 +91,7 @@ class _Play:
         self, kernel: Kernel, target: Target, threads: Threads, launch: Launch, chip: ChipModel,
         scratch: Mapping[int, int], last: bool = True,
     ):  # fmt: skip
+        # Here, since NVIDIA's replay takes `Played` from this file and has no use for AMD's selector.
         from wavedsl.codegen.amdgcn.fuse import plan_fusions
         from wavedsl.codegen.amdgcn.select import count_uses
 
