@@ -164,6 +164,7 @@ from wavedsl.schedule import Schedule
 if TYPE_CHECKING:
     from wavedsl.analysis.roofline import Roofline, analyze
     from wavedsl.compiled_kernel import CompiledKernel, load
+    from wavedsl.runtime.spill_warning import SpillWarning
     from wavedsl.tuning.tuned_kernel import autotune
 
 __version__ = "0.1.0"
@@ -174,6 +175,7 @@ _LAZY = {
     "analyze": "wavedsl.analysis.roofline",
     "autotune": "wavedsl.tuning.tuned_kernel",
     "load": "wavedsl.compiled_kernel",
+    "SpillWarning": "wavedsl.runtime.spill_warning",
 }
 """Public names whose modules are imported on first use."""
 
@@ -225,6 +227,7 @@ __all__ = [
     "Roofline",
     "Scalar",
     "Schedule",
+    "SpillWarning",
     "TilingConstraint",
     "ToolchainError",
     "TraceError",

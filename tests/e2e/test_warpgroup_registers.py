@@ -14,7 +14,6 @@ import hopper
 import numpy as np
 import pytest
 from wavedsl.runtime import spill_warning
-from wavedsl.runtime.spill_warning import SpillWarning
 
 import wavedsl as wd
 
@@ -181,7 +180,7 @@ def test_what_spills_is_said_once(oracle: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(spill_warning, "_said", set())
     subs = {B: 16, M: 1536, N: 1536, D: 128, E: 128}
     kernel = attention(192, 144)
-    with pytest.warns(SpillWarning, match=r"kernel for sm_90a spills: ptxas has each thread store \d+ bytes") as said:
+    with pytest.warns(wd.SpillWarning, match=r"for sm_90a spills: ptxas has each thread store \d+ bytes") as said:
         compiled = kernel.compile(target="sm_90a", subs=subs)
     assert [w.filename for w in said] == [__file__]
     assert compiled.resources.spills > 0
