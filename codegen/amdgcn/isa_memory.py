@@ -48,8 +48,9 @@ ATOMICS: dict[str, Callable[[A, A], A]] = {
     "xor": np.bitwise_xor,
     "inc": _inc,
     "dec": _dec,
-    "fmin": np.fmin,
-    "fmax": np.fmax,
+    # The CDNA3 ISA guide (12.15, opcodes 80 and 81) compares and no more: NaN in memory stays, and so does either zero.
+    "fmin": lambda m, d: np.where(d < m, d, m),
+    "fmax": lambda m, d: np.where(d > m, d, m),
     "pk_add_f16": _packed(F16),
     "pk_add_bf16": _packed(BF16),
     "cmpswap": lambda m, d: d,

@@ -112,10 +112,10 @@ ATOMICS = {
     **{(how, "i32"): f"buffer_atomic_{word}" for how, word in _ATOMIC_WORDS.items()},
     **{(how, "i64"): f"buffer_atomic_{word}_x2" for how, word in _ATOMIC_WORDS.items()},
     ("fadd", "f32"): "buffer_atomic_add_f32", ("fadd", "f64"): "buffer_atomic_add_f64",
-    ("fmin", "f64"): "buffer_atomic_min_f64", ("fmax", "f64"): "buffer_atomic_max_f64",
     ("pk_add_f16", "b32"): "buffer_atomic_pk_add_f16", ("pk_add_bf16", "b32"): "buffer_atomic_pk_add_bf16",
 }  # fmt: skip
-"""(what is done, type) → instruction; the returning form has a row of its own."""
+"""(what is done, type) → instruction; the returning form has a row of its own. Not those of `buffer_atomic_min_f64` and
+`buffer_atomic_max_f64`: NaN in memory wins over numbers there (`ir/lower/float_extremes.py`)."""
 FAR_ATOMICS = {key: name.replace("buffer_", "global_", 1) for key, name in ATOMICS.items()}
 """The same at a 64-bit address of each lane, with a register of its own for what was there."""
 

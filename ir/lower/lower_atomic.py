@@ -7,6 +7,7 @@ holds neighbours, else with -0 as the neighbour's addend, which changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -21,6 +22,7 @@ from wavedsl.ir.kernel.kernel_ir import B32, ENDLESS, I32, I64, Type, Value, vec
 from wavedsl.ir.layouts.bits import number_of
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.layout import Layout, high_lanes
+from wavedsl.ir.lower.float_extremes import Extremes
 from wavedsl.ir.lower.lower_mapped import MappedAccess, mapped_groups
 from wavedsl.ir.lower.lower_reduce import shuffled_index
 from wavedsl.ir.lower.lower_values import emitter, one_writer, operand
@@ -66,12 +68,22 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     dtype = values[0].dtype
     old: list[Any] = [None] * layout.elements_per_lane
     width, groups, _ = mapped_groups(low, n, layout, True)
+
+    def operands(element: int) -> tuple[Value, Value]:
+        voff, mask = access.operands(element)
+        return voff, mask if guard is None else b.pand(mask, guard)
+
+    if (extremes := _extremes(low, n, access, dtype, used)) is not None:
+        elements = [e for group in groups for e in group]
+        found = extremes.keep((*operands(e), values[0].element(b, e)) for e in elements)
+        for e, x in zip(elements, found):
+            old[e] = x
+        groups = []
     pairs = n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and width >= 2 and access.info.align % 4 == 0
     run = 2 if pairs else 1 if used else _run(low, n, dtype, width)
     for group in groups:
         for part in (group[i : i + run] for i in range(0, len(group), run)):
-            voff, mask = access.operands(part[0])
-            mask = mask if guard is None else b.pand(mask, guard)
+            voff, mask = operands(part[0])
             if run > 1 and not pairs:
                 numbers = b.vec(*(values[0].element(b, e) for e in part))
                 found = b.elements(access.atomic(voff, _how(n.op, dtype), numbers, mask=mask))
@@ -188,12 +200,27 @@ def _one(
     how = _how(n.op, dtype)
     if (how, kind.kind) in low.target.atomics:
         return access.atomic(voff, how, values[0], mask=mask)
-    join = _joins(b, n.op, dtype)
+    return _joined(access, n.op, dtype, voff, mask, values[0])
+
+
+def _joined(access: MappedAccess, op: str, dtype: DType, voff: Value, mask: Value, x: Value) -> Value:
+    """What the chip has no atomic for."""
+    b, kind, bits = access.b, scalar_type(dtype), I64 if dtype.bits == 64 else I32
+    join = _joins(b, op, dtype)
 
     def changed(word: Value) -> Value:
-        return b.bitcast(join(b.bitcast(word, kind), values[0]), bits)
+        return b.bitcast(join(b.bitcast(word, kind), x), bits)
 
     return b.bitcast(until_swapped(access, voff, mask, bits, changed), kind)
+
+
+def _extremes(low: Lowering, n: Node, access: MappedAccess, dtype: DType, used: bool) -> Extremes | None:
+    """What keeps the larger or smaller of floats of a word and more, where the chip has no instruction for that."""
+    if n.op not in ("atomic_max", "atomic_min") or not dtype.is_float or dtype.bits < 32:
+        return None
+    if (_how(n.op, dtype), scalar_type(dtype).kind) in low.target.atomics:
+        return None
+    return Extremes(access, n.op == "atomic_max", dtype, used, partial(_joined, access, n.op, dtype))
 
 
 def _how(op: str, dtype: DType) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import products
 from agree import TARGETS, agree
 
 import wavedsl as wd
@@ -283,3 +284,56 @@ def test_constants_that_are_exchanged(dtype: wd.DType, target: str) -> None:
             wd.atomic_cas(five, one, other)
 
     agree(kernel, [whole(100, dtype, 1), whole(100, dtype, 2), np.full(100, 5).astype(dtype.storage)], target)
+
+
+KINDS = (0.0, 1.0, 2.5, 1e-40, 3e38, np.inf, np.nan)
+SIGNED = np.array([sign * x for x in KINDS for sign in (1, -1)])
+SIGNED[-1] = np.copysign(np.nan, -1)
+
+
+def kept(op: str, m: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What a number in memory becomes: -0 is less than +0, and any number wins over NaN."""
+    larger = op == "atomic_max"
+    wins = (x > m) if larger else (x < m)
+    wins |= (x == m) & (np.signbit(m) if larger else np.signbit(x))
+    return np.where(np.isnan(m) | (wins & ~np.isnan(x)), x, m)
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+    alike = (got == want) & (np.signbit(got) == np.signbit(want)) | (np.isnan(got) & np.isnan(want))
+    assert alike.all(), (np.flatnonzero(~alike)[:5], got[~alike][:5], want[~alike][:5])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [wd.f32, wd.f64], ids=str)
+@pytest.mark.parametrize("op", ["atomic_min", "atomic_max"])
+def test_floats_of_all_kinds_meet(op: str, dtype: wd.DType, target: str, oracle: Callable[[str], str]) -> None:
+    """Every kind in memory and in the value, each place once: what stays and what was there; then many in one place."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 512, 0)])
+    def kernel(
+        x: wd.Memory[N, dtype], out: wd.Memory[N, dtype], asked: wd.Memory[N, dtype], old: wd.Memory[N, dtype],
+        bins: wd.Memory[N, wd.i32], few: wd.Memory[B, dtype],
+    ):  # fmt: skip
+        value = wd.read(x)
+        getattr(wd, op)(value, out)
+        wd.write(getattr(wd, op)(value, asked), old)
+        getattr(wd, op)(value, few[wd.read(bins)])
+
+    m, x = (v.ravel().astype(dtype.numpy) for v in np.meshgrid(SIGNED, SIGNED))
+    m, x = np.tile(m, 4), np.tile(x, 4)
+    bins = np.arange(len(x), dtype=np.int32) // len(SIGNED) % 20
+    few = SIGNED[np.arange(20) % len(SIGNED)].astype(dtype.numpy)
+    arguments = [x, m.copy(), m.copy(), np.zeros_like(m), bins, few.copy()]
+    compiled = kernel.compile(*arguments, target=target)
+    compiled.emulate(*arguments)
+    signed = f"atom.global.{op[7:]}.s" if target.startswith("sm") else f"buffer_atomic_s{op[7:]}"
+    assert signed in compiled.asm
+    _, out, asked, old, _, got = arguments
+    same(out, kept(op, m, x))
+    same(asked, kept(op, m, x))
+    same(old, m)
+    for i, b in enumerate(bins):
+        few[b] = kept(op, few[b], x[i])
+    same(got, few)
+    products.assemble(compiled, oracle)
