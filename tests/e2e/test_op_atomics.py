@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import products
+import pytest
 from agree import TARGETS, agree
 
 import wavedsl as wd
@@ -325,6 +325,8 @@ def test_floats_of_all_kinds_meet(op: str, dtype: wd.DType, target: str, oracle:
     bins = np.arange(len(x), dtype=np.int32) // len(SIGNED) % 20
     few = SIGNED[np.arange(20) % len(SIGNED)].astype(dtype.numpy)
     arguments = [x, m.copy(), m.copy(), np.zeros_like(m), bins, few.copy()]
+    meant = [a.copy() for a in arguments]
+    kernel.evaluate(*meant)
     compiled = kernel.compile(*arguments, target=target)
     compiled.emulate(*arguments)
     signed = f"atom.global.{op[7:]}.s" if target.startswith("sm") else f"buffer_atomic_s{op[7:]}"
@@ -336,4 +338,6 @@ def test_floats_of_all_kinds_meet(op: str, dtype: wd.DType, target: str, oracle:
     for i, b in enumerate(bins):
         few[b] = kept(op, few[b], x[i])
     same(got, few)
+    for mine, theirs in zip(arguments, meant):
+        same(mine, theirs)
     products.assemble(compiled, oracle)
