@@ -39,8 +39,8 @@ Again = Callable[[Value, Value, Value], Value]
 
 
 class Extremes:
-    """The elements of one atomic that keeps the larger, or the smaller, of floats. `used`: whether somebody asks what was
-    there."""
+    """The elements of one atomic that keeps the larger, or the smaller, of floats. `used`: whether somebody asks what
+    was there before."""
 
     def __init__(self, access: MappedAccess, larger: bool, dtype: DType, used: bool, again: Again):
         self.access, self.larger, self.used, self.again = access, larger, used, again
