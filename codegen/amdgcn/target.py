@@ -183,6 +183,10 @@ def _costs(chip: str) -> Mapping[tuple[str, int], Unit]:
 _PLAIN = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i4", "u64", "u32", "u16", "u8", "u4", "i1")
 
 
+def _atomics(chip: str, names: Mapping[tuple[str, str], str]) -> frozenset[tuple[str, str]]:
+    return frozenset(key for key, name in names.items() if _has(name, chip))
+
+
 def _has(mnemonic: str, chip: str) -> bool:
     try:
         isa.lookup(mnemonic, chip)
@@ -267,7 +271,8 @@ def _target(chip: Chip) -> Target:
         skips_work=True,
         transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
-        atomics=frozenset(key for key, name in roles.ATOMICS.items() if _has(name, chip.name)),
+        atomics=_atomics(chip.name, roles.ATOMICS) | _atomics(chip.name, roles.FAR_ATOMICS),
+        atomics_at_addresses=_atomics(chip.name, roles.FAR_ATOMICS) - _atomics(chip.name, roles.ATOMICS),
         clock_unit=4,
         batch_words=BATCH_WORDS,
     )

@@ -297,7 +297,9 @@ class MappedAccess:
         """Change the word at a byte offset indivisibly; what was there."""
         b = self.b
         if not self.far:
-            return b.atomic_global(self.buffer, offset, how, *values, mask=mask)
+            if (how, values[0].type.kind) not in self.low.target.atomics_at_addresses:
+                return b.atomic_global(self.buffer, offset, how, *values, mask=mask)
+            offset = b.zext(offset)
         return b.atomic_far(b.add(b.param(self.info.param), offset), how, *values, mask=mask)
 
     def store(self, element: int, data: Value, bytes: int, guard: Value | None, high: bool, cache: str | None) -> None:

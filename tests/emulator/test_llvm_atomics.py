@@ -33,11 +33,14 @@ FLOATS: dict[str, tuple[Any, Change]] = {
     "fadd_v2bf16": (ml_dtypes.bfloat16, np.add),
 }  # fmt: skip
 
-WHERE = {"fadd_v2bf16": ("gfx950", "sm_90"), "fmin_f64": (*AMD, *GLOBAL), "fmax_f64": (*AMD, *GLOBAL)}
+WHERE = {
+    "fadd_v2bf16": ("gfx942 global", "gfx950 global", "gfx950", "sm_90"),
+    "fmin_f64": (*AMD, *GLOBAL), "fmax_f64": (*AMD, *GLOBAL),
+}  # fmt: skip
 
 
 def launch(target: str, name: str, *args: np.ndarray) -> None:
-    module = "atomics_bf16" if "bf16" in name and target in AMD else "atomics"
+    module = "atomics_bf16" if "bf16" in name and target in (*AMD, *GLOBAL) else "atomics"
     target, _, where = target.partition(" ")
     module += f"_{where}" if where else ""
     text = (FOLDER / f"{module}.{target}.{'s' if target in AMD else 'ptx'}").read_text()
