@@ -25,6 +25,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.kernel_ir import I32, I64, Value
 from wavedsl.ir.layouts.fragment import scalar_type
 from wavedsl.ir.lower.lower_mapped import MappedAccess
+from wavedsl.ir.lower.swaps import Change, carry_out
 
 TOGETHER = 16
 """Elements that are on their way before a wave looks at their answers."""
@@ -34,7 +35,7 @@ INFINITY = {32: 0x7F80_0000, 64: 0x7FF0_0000_0000_0000}
 
 Element = tuple[Value, Value, Value]
 """Byte offset, mask, float."""
-Again = Callable[[Value, Value, Value], Value]
+Again = Callable[[Value, Value, Value], Change[Value]]
 """An `Element` → what was there: the same by compare-and-swap."""
 
 
@@ -50,12 +51,12 @@ class Extremes:
         self.lowest = self.infinity - (1 << dtype.bits - 1)
         """Bits of -∞ as a signed number."""
 
-    def keep(self, elements: Iterable[Element]) -> list[Value]:
+    def keep(self, elements: Iterable[Element]) -> list[tuple[Value]]:
         """Change them; what was there, and 0 where a lane's mask does not hold, if somebody asks."""
         waiting = iter(elements)
-        found = []
+        found: list[tuple[Value]] = []
         while batch := list(islice(waiting, TOGETHER)):
-            found += self._batch(batch)
+            found += ((x,) for x in self._batch(batch))
         return found
 
     def _batch(self, elements: Sequence[Element]) -> list[Value]:
@@ -63,11 +64,11 @@ class Extremes:
         olds, pending = zip(*(self._once(*e) for e in elements))
         with b.if_(b.any_lane(reduce(b.por, pending))) as branch:
             if self.used:
-                again = [b.bitcast(self.again(at, p, x), self.bits) for (at, _, x), p in zip(elements, pending)]
-                branch.yield_(*(b.select(p, new, old) for p, new, old in zip(pending, again, olds)))
+                words = self._again((at, p, x) for (at, _, x), p in zip(elements, pending))
+                branch.yield_(*(b.select(p, new, old) for p, new, old in zip(pending, words, olds)))
             else:
-                for at, mask, x in elements:  # of those that have won it changes nothing, and no masks are kept for it
-                    self.again(at, b.pand(mask, b.fcmp("eq", x, x)), x)
+                # Of those that have won it changes nothing, and no masks are kept for it.
+                self._again((at, b.pand(mask, b.fcmp("eq", x, x)), x) for at, mask, x in elements)
                 branch.yield_()
         if not self.used:
             return [b.bitcast(x, self.kind) for x in olds]
@@ -75,6 +76,11 @@ class Extremes:
             branch.yield_(*olds)
         zero = b.zero(self.kind)
         return [b.select(mask, b.bitcast(x, self.kind), zero) for (_, mask, _), x in zip(elements, branch.results)]
+
+    def _again(self, elements: Iterable[Element]) -> list[Value]:
+        """One at a time: few come here, and all pay for registers."""
+        found = carry_out(self.access, (self.again(*e) for e in elements), together=1)
+        return [self.access.b.bitcast(x, self.bits) for x in found]
 
     def _once(self, voff: Value, mask: Value, x: Value) -> tuple[Value, Value]:
         """(what was there, which lanes have to try again)."""

@@ -18,7 +18,7 @@ from wavedsl.ir.dataflow.ops import ATOMIC_VALUES
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import B32, ENDLESS, I32, I64, Type, Value, vector
+from wavedsl.ir.kernel.kernel_ir import B32, I32, I64, Value, vector
 from wavedsl.ir.layouts.bits import number_of
 from wavedsl.ir.layouts.fragment import Fragment, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.layout import Layout, high_lanes
@@ -27,6 +27,7 @@ from wavedsl.ir.lower.lower_mapped import MappedAccess, mapped_groups
 from wavedsl.ir.lower.lower_reduce import shuffled_index
 from wavedsl.ir.lower.lower_values import emitter, one_writer, operand
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.swaps import Change, Swap, carry_out
 from wavedsl.ir.schedule.steps import Context
 from wavedsl.ir.symbols import dim_name, names
 
@@ -73,26 +74,29 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
         voff, mask = access.operands(element)
         return voff, mask if guard is None else b.pand(mask, guard)
 
-    if (extremes := _extremes(low, n, access, dtype, used)) is not None:
-        elements = [e for group in groups for e in group]
-        found = extremes.keep((*operands(e), values[0].element(b, e)) for e in elements)
-        for e, x in zip(elements, found):
-            old[e] = x
-        groups = []
     pairs = n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and width >= 2 and access.info.align % 4 == 0
     run = 2 if pairs else 1 if used else _run(low, n, dtype, width)
-    for group in groups:
-        for part in (group[i : i + run] for i in range(0, len(group), run)):
-            voff, mask = operands(part[0])
-            if run > 1 and not pairs:
-                numbers = b.vec(*(values[0].element(b, e) for e in part))
-                found = b.elements(access.atomic(voff, _how(n.op, dtype), numbers, mask=mask))
-            elif pairs:
-                found = _pair(low, access, voff, mask, dtype, [values[0].element(b, e) for e in part])
-            else:
-                found = (_one(low, n, access, voff, mask, dtype, [v.element(b, part[0]) for v in values]),)
-            for e, x in zip(part, found):
-                old[e] = b.select(mask, x, b.zero(x.type)) if used else x
+    parts: list[Sequence[int]] = [group[i : i + run] for group in groups for i in range(0, len(group), run)]
+
+    def change(part: Sequence[int]) -> Change[Sequence[Value]]:
+        voff, mask = operands(part[0])
+        numbers = [[v.element(b, e) for e in part] for v in values]
+        if pairs:
+            found = yield from _pair(low, access, voff, mask, dtype, numbers[0])
+        elif run > 1:
+            found = b.elements(access.atomic(voff, _how(n.op, dtype), b.vec(*numbers[0]), mask=mask))
+        else:
+            found = [(yield from _one(low, n, access, voff, mask, dtype, [x for (x,) in numbers]))]
+        return [b.select(mask, x, b.zero(x.type)) for x in found] if used else found
+
+    changed: Sequence[Sequence[Value]]
+    if (extremes := _extremes(low, n, access, dtype, used)) is not None:
+        changed = extremes.keep((*operands(e), values[0].element(b, e)) for (e,) in parts)
+    else:
+        changed = carry_out(access, map(change, parts))
+    for part, found in zip(parts, changed):
+        for e, x in zip(part, found):
+            old[e] = x
     replicas = sum(1 << number_of(x) for x in layout.replica_bits("l"))
     source = b.and_(b.lane(), (low.target.wave_size - 1) & ~replicas) if replicas else b.lane()
     far = bool(high_lanes([i for i in range(replicas.bit_length()) if replicas >> i & 1], low.target.wave_size))
@@ -166,14 +170,16 @@ def _from_writer(low: Lowering, layout: Layout, values: list[Value], writes: Val
 
 def _pair(
     low: Lowering, access: MappedAccess, voff: Value, mask: Value, dtype: DType, numbers: list[Value]
-) -> tuple[Value, ...]:
+) -> Change[Sequence[Value]]:
     """Two neighbours that fill a word."""
     b = low.b
-    word = _add_word(low, access, voff, mask, dtype, b.pack(numbers, dtype))
-    return tuple(b.unpack(word, dtype, i) for i in (0, 1))
+    word = yield from _add_word(low, access, voff, mask, dtype, b.pack(numbers, dtype))
+    return [b.unpack(word, dtype, i) for i in (0, 1)]
 
 
-def _add_word(low: Lowering, access: MappedAccess, voff: Value, mask: Value, dtype: DType, addends: Value) -> Value:
+def _add_word(
+    low: Lowering, access: MappedAccess, voff: Value, mask: Value, dtype: DType, addends: Value
+) -> Change[Value]:
     b = low.b
     how = f"pk_add_{dtype.name}"
     if (how, "b32") in low.target.atomics:
@@ -183,15 +189,15 @@ def _add_word(low: Lowering, access: MappedAccess, voff: Value, mask: Value, dty
         both = [b.fadd(b.unpack(b.bitcast(word, B32), dtype, i), b.unpack(addends, dtype, i)) for i in (0, 1)]
         return b.bitcast(b.pack(both, dtype), I32)
 
-    return b.bitcast(until_swapped(access, voff, mask, I32, sums), B32)
+    return b.bitcast((yield Swap(voff, mask, I32, sums)), B32)
 
 
 def _one(
     low: Lowering, n: Node, access: MappedAccess, voff: Value, mask: Value, dtype: DType, values: list[Value]
-) -> Value:
+) -> Change[Value]:
     b = low.b
     if dtype.bits < 32:
-        return _narrow(low, n, access, voff, mask, dtype, values)
+        return (yield from _narrow(low, n, access, voff, mask, dtype, values))
     kind = scalar_type(dtype)
     bits = I64 if dtype.bits == 64 else I32
     if n.op in ("atomic_xchg", "atomic_cas"):
@@ -200,18 +206,18 @@ def _one(
     how = _how(n.op, dtype)
     if (how, kind.kind) in low.target.atomics:
         return access.atomic(voff, how, values[0], mask=mask)
-    return _joined(access, n.op, dtype, voff, mask, values[0])
+    return (yield from _joined(b, n.op, dtype, voff, mask, values[0]))
 
 
-def _joined(access: MappedAccess, op: str, dtype: DType, voff: Value, mask: Value, x: Value) -> Value:
+def _joined(b: Builder, op: str, dtype: DType, voff: Value, mask: Value, x: Value) -> Change[Value]:
     """What the chip has no atomic for."""
-    b, kind, bits = access.b, scalar_type(dtype), I64 if dtype.bits == 64 else I32
+    kind, bits = scalar_type(dtype), I64 if dtype.bits == 64 else I32
     join = _joins(b, op, dtype)
 
     def changed(word: Value) -> Value:
         return b.bitcast(join(b.bitcast(word, kind), x), bits)
 
-    return b.bitcast(until_swapped(access, voff, mask, bits, changed), kind)
+    return b.bitcast((yield Swap(voff, mask, bits, changed)), kind)
 
 
 def _extremes(low: Lowering, n: Node, access: MappedAccess, dtype: DType, used: bool) -> Extremes | None:
@@ -220,7 +226,7 @@ def _extremes(low: Lowering, n: Node, access: MappedAccess, dtype: DType, used: 
         return None
     if (_how(n.op, dtype), scalar_type(dtype).kind) in low.target.atomics:
         return None
-    return Extremes(access, n.op == "atomic_max", dtype, used, partial(_joined, access, n.op, dtype))
+    return Extremes(access, n.op == "atomic_max", dtype, used, partial(_joined, low.b, n.op, dtype))
 
 
 def _how(op: str, dtype: DType) -> str:
@@ -239,7 +245,7 @@ def _joins(b: Builder, op: str, dtype: DType) -> Callable[[Value, Value], Value]
 
 def _narrow(
     low: Lowering, n: Node, access: MappedAccess, voff: Value, mask: Value, dtype: DType, values: list[Value]
-) -> Value:
+) -> Change[Value]:
     """An element of 8 or 16 bits, inside the word that holds it."""
     b, info = low.b, access.info
     span = info.span()
@@ -265,7 +271,7 @@ def _narrow(
     if n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and (f"pk_add_{dtype.name}", "b32") in low.target.atomics:
         other = b.select(b.cmp("eq", place, 0), b.i32(-0x80000000), b.i32(0x8000))  # -0 in the other half
         addends = b.bitcast(b.or_(b.shl(packed(values[0]), place), other), B32)
-        return number(b.bitcast(_add_word(low, access, word, mask, dtype, addends), I32))
+        return number(b.bitcast((yield from _add_word(low, access, word, mask, dtype, addends)), I32))
     hole = b.not_(b.shl(b.i32(field), place))
 
     def changed(bits: Value) -> Value:
@@ -275,23 +281,7 @@ def _narrow(
         new = packed(values[0] if n.op == "atomic_xchg" else _joins(b, n.op, dtype)(number(bits), values[0]))
         return b.or_(b.and_(bits, hole), b.shl(b.and_(new, field), place))
 
-    return number(until_swapped(access, word, mask, I32, changed))
+    return number((yield Swap(word, mask, I32, changed)))
 
 
-def until_swapped(
-    access: MappedAccess, voff: Value, mask: Value, kind: Type, changed: Callable[[Value], Value]
-) -> Value:
-    """Replace a word by `changed` of it, indivisibly; gives what it replaced. Lanes try until each has had its turn."""
-    b = access.b
-    zero = b.const(0, kind)
-    start = access.atomic(voff, "cas", zero, zero, mask=mask)  # a look that no other access races with
-    inits, uniform = [b.true, mask, start], [True, False, False]
-    with b.for_(0, ENDLESS, 1, inits, label="swap", again=True, uniform=uniform, min_trips=1) as loop:
-        _, pending, old = loop.carried
-        found = access.atomic(voff, "cas", old, changed(old), mask=pending)
-        failed = b.pand(pending, b.cmp("ne", found, old))
-        loop.yield_(b.any_lane(failed), failed, b.select(failed, found, old))
-    return loop.results[2]
-
-
-__all__ = ["differing", "emit_atomic", "one_workgroup", "shared_dims", "until_swapped"]
+__all__ = ["differing", "emit_atomic", "one_workgroup", "shared_dims"]

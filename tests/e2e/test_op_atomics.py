@@ -344,3 +344,18 @@ def test_floats_of_all_kinds_meet(op: str, dtype: wd.DType, target: str, oracle:
     for mine, theirs in zip(arguments, meant):
         same(mine, theirs)
     products.assemble(compiled, oracle)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_swaps_share_a_loop(target: str) -> None:
+    """Bytes of a lane are swapped together, in loops of eight; some lie in one word, and some lanes meet in one place."""
+    n, tile = 2048, 1024
+
+    @wd.wave([wd.WorkgroupConstraint(N, tile, 0), wd.WaveConstraint(N, tile)])
+    def kernel(x: wd.Memory[N, wd.i8], bins: wd.Memory[N, wd.i32], out: wd.Memory[B, wd.i8]):
+        wd.atomic_max(wd.read(x), out[wd.read(bins)])
+
+    bins = np.random.default_rng(2).integers(-1, 80, n).astype(np.int32)
+    compiled = agree(kernel, [whole(n, wd.i8, 1), bins, whole(80, wd.i8, 3)], target)
+    lanes = 32 if target.startswith("sm") else 64
+    assert len(re.findall(r"^\S*swap_?\d*:", compiled.asm, re.M)) == tile // lanes // 8
