@@ -1,9 +1,8 @@
 """Atomics that many elements do in one place: a workgroup joins its own elements first, and does one.
 
 In: a traced graph. Out: a graph in which an `atomic_add`, whose mapping sends all elements along a dimension to one
-place and whose result nobody uses, adds their sum; `atomic_min` and `atomic_max` of whole numbers likewise. The order
-in which atomics happen is nobody's promise, so the answer is as good; f16 and bf16 are added one by one, as they round
-at each step.
+place and whose result nobody uses, adds their sum; `atomic_min` and `atomic_max` likewise. The order in which atomics
+happen is nobody's promise, so the answer is as good; f16 and bf16 are added one by one, as they round at each step.
 
 Invariant: the graph that was traced is not changed; it stays what the kernel means.
 """
@@ -18,7 +17,8 @@ from wavedsl.ir.dataflow.graph import Graph, Node, ValueType
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
 
 _JOINED = {"atomic_add": "sum", "atomic_min": "min", "atomic_max": "max"}
-_WHOLE = (dt.i32, dt.u32, dt.i64, dt.u64)
+_SUMMED = (dt.i32, dt.u32, dt.i64, dt.u64, dt.f32, dt.f64)
+_COMPARED = (*_SUMMED, dt.f16, dt.bf16)
 
 
 def sum_before_atomics(graph: Graph) -> Graph:
@@ -36,7 +36,7 @@ def sum_before_atomics(graph: Graph) -> Graph:
 def _one_place(n: Node) -> tuple[Any, ...]:
     """The dimensions of an atomic's value along which its elements meet in one place."""
     mapping, dtype = n.attrs["mapping"], n.inputs[0].dtype
-    if mapping is None or not (dtype in _WHOLE or (n.op == "atomic_add" and dtype in (dt.f32, dt.f64))):
+    if mapping is None or dtype not in (_SUMMED if n.op == "atomic_add" else _COMPARED):
         return ()
     apart = {d for x in n.inputs[1:] for d in x.dims}
     coords = [c for c in mapping.coords if not isinstance(c, int)]
