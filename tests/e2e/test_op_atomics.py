@@ -208,7 +208,7 @@ def test_a_workgroup_joins_what_meets_in_one_place(dtype: wd.DType, target: str,
         ]  # fmt: skip
         compiled = agree(kernel, arguments, target, oracle if n == 70 else None)
     done = re.findall(r"^\s*(?:@%\w+ )?(?:buffer_atomic|atom\.|red\.)", compiled.asm, re.MULTILINE)
-    # One for each of a lane's elements were 17 (AMD), 33 (NVIDIA). Floats' maxima are four each, and one of them is done.
+    # One for each of a lane's elements were 17 and 33; floats' maxima are four each, and one of them is done.
     assert len(done) <= (12 if dtype is wd.i32 else 24)
 
 
@@ -375,7 +375,7 @@ def test_a_workgroup_joins_floats_of_all_kinds(op: str, dtype: wd.DType, target:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_swaps_share_a_loop(target: str) -> None:
-    """A lane's bytes are swapped together, in loops of eight; some lie in one word, and some lanes meet in one place."""
+    """A lane's bytes are swapped together, in loops of eight; some lie in one word, some lanes meet in one place."""
     n, tile = 2048, 1024
 
     @wd.wave([wd.WorkgroupConstraint(N, tile, 0), wd.WaveConstraint(N, tile)])
