@@ -7,7 +7,7 @@ import time
 
 import wavedsl as wd
 
-M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
+M, N, K, BM, BN, BK, WM = wd.symbols("M N K BM BN BK WM")
 
 
 @wd.wave(
@@ -39,6 +39,23 @@ def free(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd
         return wd.mma(wd.read(a), wd.read(b), acc)
 
     wd.write(loop, c)
+
+
+@wd.wave(
+    [
+        wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1), wd.TilingConstraint(K, BK),
+        wd.WaveConstraint(M, WM), wd.WaveConstraint(N, BN),
+    ]
+)  # fmt: skip
+def stacked(a: wd.Memory[M, K, wd.SHARED, wd.f16], b: wd.Memory[N, K, wd.SHARED, wd.f16], c: wd.Memory[M, N, wd.f16]):
+    """The same product; its waves lie along M alone."""
+    acc = wd.Register[M, N, wd.f32](0.0)
+
+    @wd.iterate(K, init_args=[acc])
+    def loop(acc: wd.Register[M, N, wd.f32]):
+        return wd.mma(wd.read(a), wd.read(b), acc)
+
+    wd.write(wd.cast(loop, wd.f16), c)
 
 
 @wd.wave([wd.WorkgroupConstraint(M, BM, 0), wd.WorkgroupConstraint(N, BN, 1)])

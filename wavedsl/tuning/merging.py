@@ -85,9 +85,14 @@ def pinned_choice(entry: dict[str, Any], by: str, fresh: Collection[str]) -> dic
 
 
 def fastest(candidates: Mapping[str, Outcome], among: Collection[str] | None = None) -> Candidate | None:
-    """The fastest of the right candidates (of those keys); None where none was timed."""
-    ranked = [(e["seconds"], c) for k, e, c in _readable(candidates) if measured(e) and (among is None or k in among)]
-    return min(ranked)[1] if ranked else None
+    """The fastest of the right candidates (of those keys); None where none was timed. The model's seconds of one that
+    lacks registers are too few."""
+    ranked = [
+        (_lacks(e) if "clocks" in e else 0, e["seconds"], c)
+        for k, e, c in _readable(candidates)
+        if measured(e) and (among is None or k in among)
+    ]
+    return min(ranked)[-1] if ranked else None
 
 
 def likeliest(candidates: Mapping[str, Outcome]) -> Candidate | None:
@@ -109,10 +114,16 @@ def _readable(candidates: Mapping[str, Outcome]) -> Iterator[tuple[str, Outcome,
             continue
 
 
-def by_prediction(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """The key by which the model ranks. Candidates that memory or shared memory holds up alike are told apart by what
-    their units do."""
-    return entry["predicted"], entry.get("issue_seconds", 0.0)
+def by_prediction(entry: Mapping[str, Any]) -> tuple[int, float, float]:
+    """The key by which the model ranks: what lacks registers, of which it knows nothing, comes last. Candidates that
+    memory or shared memory holds up alike are told apart by what their units do."""
+    return _lacks(entry), entry["predicted"], entry.get("issue_seconds", 0.0)
+
+
+def _lacks(entry: Mapping[str, Any]) -> int:
+    """`work.registers_lacking`, of entries that have it."""
+    found = entry.get("lacks", 0)
+    return found if isinstance(found, int) else 0
 
 
 def counted(reasons: Iterable[str]) -> dict[str, int]:
