@@ -184,13 +184,26 @@ def _beyond(a: Any, given: Any) -> bool:
 
 
 def tiles_of(graph: Graph, arrays: Mapping[str, ArrayInfo], partition: Any) -> dict[str, tuple[int, ...]]:
-    """Per array of run-time strides, the elements addressed from one place: a tile; and of arrays of run-time size that
-    are indexed by 32-bit offsets all, which is an empty tuple."""
+    """Per array whose strides or extents are run-time arguments, the elements addressed from one place: a tile, if it
+    may be too long for that; and of arrays of run-time size that are indexed by 32-bit offsets all, which is an empty
+    tuple."""
     mapped = _indexed(graph)
     whole = [name for name, info in arrays.items() if name in mapped and info.span() is None and not info.far]
-    tiled = [name for name, info in arrays.items() if None in info.strides and name not in whole]
-    found = {**dict.fromkeys(whole, ()), **_largest_tiles(graph, tiled, partition)}
+    tiled = [name for name, info in arrays.items() if info.span() is None and name not in whole]
+    tiles = _largest_tiles(graph, tiled, partition)
+    tiles = {name: tile for name, tile in tiles.items() if _may_be_long(arrays[name], tile)}
+    found = {**dict.fromkeys(whole, ()), **tiles}
     return {name: found[name] for name in arrays if name in found}
+
+
+def _may_be_long(info: ArrayInfo, tile: Sequence[int]) -> bool:
+    """Whether 32-bit offsets do not reach all elements of a tile, of whatever the launch may give."""
+    if None in info.strides:
+        return True
+    reach = 0
+    for n, t, s in zip(info.extents, tile, info.strides):
+        reach += max(0, (t if n is None else min(n, t)) - 1) * (s or 0)
+    return reach >= 1 << 32
 
 
 def element_strides(info: ArrayInfo) -> tuple[int | None, ...]:

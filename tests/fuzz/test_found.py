@@ -686,3 +686,18 @@ def test_parts_of_arrays_with_rows_far_apart(target: str) -> None:
     agree(kernel, [x, near], target)
     with pytest.raises(wd.LaunchError, match="one tile of 100 x 4 lie up to"):
         kernel.compile(x, away, target=target).emulate(x, away)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_of_rows_far_apart_that_a_launch_counts(target: str) -> None:
+    """Seed 528219: nor was it asked where strides are known and the launch says how many rows there are: the row at
+    4 GiB was read as zeros."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 4, 0), wd.WorkgroupConstraint(N, 128, 1)], dynamic=[N])
+    def kernel(x: wd.Memory[N, M, wd.i16], y: wd.Memory[N, M, wd.i16]):
+        wd.write(wd.read(x), y)
+
+    few, many = (far(whole((rows, 1), wd.i16), (1 << 26, 2)) for rows in (64, 65))
+    compiled = agree(kernel, [few, np.zeros((64, 1), np.int16)], target)
+    with pytest.raises(wd.LaunchError, match="one tile of 128 x 4 lie up to 4294967296 bytes apart"):
+        compiled.emulate(many, np.zeros((65, 1), np.int16))
