@@ -28,7 +28,7 @@ from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.pressure import pressure
-from wavedsl.ir.kernel.unit_clocks import unit_clocks
+from wavedsl.ir.kernel.unit_clocks import meeting_clocks, unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
@@ -193,7 +193,11 @@ class Attempts:
         """The plan and its kernel, or those in which more waves share the rows of a loop, up to `FILLED` for each SIMD,
         where that is done earlier: each waits for what it loads, and for the others where sums meet."""
         resident = _of_grid(plan)
-        most = DEAREST * unit_clocks(kernel, plan.target, resident, FILLED)
+
+        def clocks(kernel: Kernel) -> float:
+            return unit_clocks(kernel, plan.target, resident, FILLED) + meeting_clocks(kernel, plan.target) / resident
+
+        most = DEAREST * clocks(kernel)
         for more in with_more_waves(plan):
             if plan.partition.waves * resident >= FILLED * plan.target.simds:
                 break
@@ -201,7 +205,7 @@ class Attempts:
                 more, found = self.fitted(more)
             except ConstraintError:
                 continue
-            if unit_clocks(found, more.target, resident, FILLED) <= most and crowding(more, found) <= 0:
+            if clocks(found) <= most and crowding(more, found) <= 0:
                 plan, kernel = more, found
         return plan, kernel
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.kernel.meetings import MEETINGS
 from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.target import Target
 
@@ -33,6 +34,16 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -
     rounds = max(least, -(-waves // target.simds))
     taken = (clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items())
     return max(taken, default=0.0) / resident
+
+
+def meeting_clocks(kernel: Kernel, target: Target) -> float:
+    """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and for
+    what others have put there."""
+    if kernel.waves == 1:
+        return 0.0
+    meetings = sum(times for op, times in _issued(kernel.body, 1) if op.name in MEETINGS)
+    stored, met, loaded = target.cost("store.shared", 4), target.cost("barrier"), target.cost("load.shared", 4)
+    return meetings * (stored.cycles + met.latency + loaded.latency)
 
 
 def _issued(region: Region, times: int) -> Iterator[tuple[Op, int]]:
@@ -61,4 +72,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["unit_clocks"]
+__all__ = ["meeting_clocks", "unit_clocks"]
