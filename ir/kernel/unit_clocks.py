@@ -37,8 +37,8 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -
 
 
 def meeting_clocks(kernel: Kernel, target: Target) -> float:
-    """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and for
-    what others have put there."""
+    """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and
+    for what others have put there."""
     if kernel.waves == 1:
         return 0.0
     meetings = sum(times for op, times in _issued(kernel.body, 1) if op.name in MEETINGS)

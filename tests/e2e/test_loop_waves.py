@@ -130,8 +130,8 @@ def test_few_rows_are_right(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_waves_that_would_meet_all_the_time_do_not_share_rows(target: str) -> None:
-    """A pass of a sort by digits scans its row sixteen times: two warps spent more on barriers than they shared, and had
-    31459 clocks of sm_80, spills among them, where one has 23636."""
+    """A pass of a sort by digits scans its row sixteen times: two warps spent more on barriers than they shared, and
+    had 31459 clocks of sm_80, spills among them, where one has 23636."""
     T, B = wd.symbols("T B")
 
     @wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.TilingConstraint(T, 1)])
