@@ -22,9 +22,10 @@ NAMES = frozenset({"const", "param", "vec", "slice", "buffer", "bitcast", "undef
 WIDTHS = (1, 2, 4, 8, 12, 16)
 
 
-def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -> float:
+def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1, beside: bool = True) -> float:
     """Clocks per workgroup of a unit that holds `resident` of them at a time. `least`: waves of a SIMD below which it
-    is busy no more than with one, since each waits for its own results."""
+    is busy no more than with one, since each waits for its own results. `beside`: whether what some waves multiply,
+    compute and load goes on at a time; where a SIMD has one wave, it does one after the other."""
     busy: dict[str, float] = {}
     for op, times in _issued(kernel.body, 1):
         unit, clocks = _cost(op, target)
@@ -32,8 +33,8 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -
             busy[unit] = busy.get(unit, 0.0) + clocks * times
     waves = kernel.waves * resident
     rounds = max(least, -(-waves // target.simds))
-    taken = (clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items())
-    return max(taken, default=0.0) / resident
+    taken = [clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items()]
+    return (max(taken, default=0.0) if beside else sum(taken)) / resident
 
 
 def meeting_clocks(kernel: Kernel, target: Target) -> float:
