@@ -86,7 +86,7 @@ def _terms(s: Selector, v: Value) -> list[Value]:
     a, b = op.args
     if v.lo is None or a.lo is None or b.lo is None or not s.of(a) or not s.of(b):
         return [v]
-    if min(v.lo, a.lo, b.lo) < 0 and (not all(x.lo >= 0 or _below_zero(x) for x in (v, a, b)) or _wraps(a, b)):
+    if min(v.lo, a.lo, b.lo) < 0 and (any(x.lo == _LEAST for x in (v, a, b)) or _wraps(a, b)):
         return [v]
     if a.const is None and b.const is None and s.level_of(s.one(a)) == s.level_of(s.one(b)):
         return [v]
