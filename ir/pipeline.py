@@ -65,10 +65,11 @@ from typing import Any
 
 from wavedsl.ir import trail
 from wavedsl.ir.array_info import ArrayInfo
-from wavedsl.ir.attempts import Attempts, crowding_on_demand
+from wavedsl.ir.attempts import Attempts, clocks_on_unit, crowding_on_demand, idle
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partial_sums import mark_parts
 from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.cuts.product_waves import DEAREST
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
@@ -161,7 +162,7 @@ def _with_room(
 ) -> tuple[Kernel, Plan, float]:
     """A graph lowered; where that lacks registers, with elements computed where loops pick them, or picked for
     dimensions that are renamed, and read and written where they lie for those that are reshaped, whichever lacks fewest
-    so."""
+    so. Where SIMDs have nothing to do, elements are picked if waves that share what is renamed are done earlier."""
     ways = picked_elements(graph), picked_names(reshaped_places(graph, known))
     found: tuple[Kernel, Plan, float] | None = None
     refused: RegisterPressureError | None = None
@@ -181,6 +182,14 @@ def _with_room(
     if found is None:
         assert refused is not None
         raise refused
+    if found[2] <= 0 and ways[1] is not graph and idle(found[1], found[0]):
+        try:
+            another = lowered(ways[1])
+        except WaveError:
+            return found
+        busier = another[2] <= 0 and another[1].partition.waves > found[1].partition.waves
+        if busier and clocks_on_unit(another[1], another[0]) <= DEAREST * clocks_on_unit(found[1], found[0]):
+            return another
     return found
 
 

@@ -9,6 +9,7 @@ Invariant: when a node is appended, its inputs are in its own region or in one t
 from __future__ import annotations
 
 import contextvars
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -217,7 +218,10 @@ class Builder:
 
     def count(self, x: Any, dtype: DType, op: str) -> Any:
         """By how many places a `dtype` is shifted or turned, in that dtype: a count is a number of bits, whatever its
-        own. One that is wider stays beyond the width if it was."""
+        own. One that is wider stays beyond the width if it was; a number of the source by which something is turned
+        may be negative beside an unsigned one."""
+        if op == "rotate_left" and isinstance(x, numbers.Integral) and dtype.is_int:
+            return int(x) % dtype.bits
         if not isinstance(x, Value) or x.dtype == dtype or not (x.dtype.is_int and dtype.is_int):
             return x
         if x.dtype.bits > dtype.bits and op != "rotate_left":

@@ -14,6 +14,7 @@ from wavedsl.codegen.amdgcn.isa_memory import RETURN_SUFFIX
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, lower
 from wavedsl.codegen.amdgcn.select_memory import (
+    barrier,
     close_region,
     emit_access,
     even,
@@ -118,14 +119,16 @@ def fence(s: Selector, op: Op) -> None:
     """Release and acquire at the scope of the chip: write back what caches hold, wait, meet, drop what they hold.
 
     gfx90a writes through to L2, which all of a die shares; later chips have an L2 per part of the die. A workgroup's
-    waves share the first-level cache, which is written through.
+    waves share the first-level cache, which is written through and serves them in the order in which they ask: among
+    themselves a barrier is all, and one wave needs none. (COPIES) Direct copies to shared memory have landed behind any
+    fence, which scratch in the place of tiles relies on.
     """
     r = s.rows
     release, acquire = roles.FENCES[s.chip]
     if op.attrs.get("scope") == "workgroup":
-        s.emit(r.s_waitcnt, roles.ALL_ARRIVED)
-        if s.kernel.waves > 1:
-            s.emit(r.s_barrier)
+        if any(o.name == "copy.async" for o in s.kernel.body.walk()):
+            s.emit(r.s_waitcnt, roles.ALL_ARRIVED)
+        barrier(s, op)
         return
     order = op.attrs.get("order")
     if release is not None and order != "acquire":

@@ -174,6 +174,9 @@ class Selector:
     def zext(self, r: Reg) -> Reg:
         return self.hoisted(("zext", r.id), r.level, lambda: self.set("b64", ("cvt", "u64", "u32"), r))
 
+    def sext(self, r: Reg) -> Reg:
+        return self.hoisted(("sext", r.id), r.level, lambda: self.set("b64", ("cvt", "s64", "s32"), r))
+
     def shared_base(self, ranked: bool = True) -> Reg:
         """The shared array's address, in a register of the outermost level.
 

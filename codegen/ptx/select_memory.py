@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SHARED_ALIGN = 1024
 """Alignment of the shared array: an XOR swizzle below it commutes with adding the array's base."""
 _IMM_MAX = (1 << 31) - 1
+_LEAST = -(1 << 31)
 _SHARED_IMM = 1 << 23
 """Immediates that a shared access holds. Its address is computed modulo 2**32, as the kernel IR's sums are."""
 
@@ -39,17 +40,22 @@ def _buffer(s: Selector, op: Op) -> None:
 
 
 def _global_address(s: Selector, buf: Value, voff: Value, soff: Value, imm: int) -> Mem:
-    """base + every term of the offsets, terms that are known first added first, constants in the brackets."""
+    """base + every term of the offsets, terms that are known first added first, constants in the brackets.
+
+    (SIGNED) An offset below zero, of a neighbour before the first element, is no array's: such an access is masked off.
+    So where a sum is known not to wrap, its terms may be extended by their signs, one by one, and a neighbour's
+    distance stands in the brackets.
+    """
     here: Reg = s.regs(buf)[0]
-    parts: list[Reg] = []
+    parts: list[tuple[Reg, bool]] = []
     for term in (*_terms(s, soff), *_terms(s, voff)):
         part = s.one(term)
         if type(part) is Imm:
-            imm += int(part.value) & 0xFFFFFFFF
+            imm += int(part.value) if term is not voff and _below_zero(term) else int(part.value) & 0xFFFFFFFF
         else:
-            parts.append(part)
-    for part in sorted(parts, key=lambda r: r.level):
-        base, wide = here, s.zext(part)
+            parts.append((part, _below_zero(term)))
+    for part, signed in sorted(parts, key=lambda p: p[0].level):
+        base, wide = here, s.sext(part) if signed else s.zext(part)
         here = s.hoisted(
             ("address", base.id, wide.id), s.level_of(base, wide),
             lambda base=base, wide=wide: s.set("b64", ("add", "s64"), base, wide),  # type: ignore[misc]
@@ -61,13 +67,26 @@ def _global_address(s: Selector, buf: Value, voff: Value, soff: Value, imm: int)
     return Mem(here, imm)
 
 
+def _below_zero(v: Value) -> bool:
+    """Whether a number may be below zero, and is one of a known range: one of any value is an offset of 32 bits."""
+    return v.lo is not None and v.hi is not None and _LEAST < v.lo < 0
+
+
+def _wraps(a: Value, b: Value) -> bool:
+    """Whether a sum may leave the signed numbers of 32 bits."""
+    assert a.lo is not None and a.hi is not None and b.lo is not None and b.hi is not None
+    return a.lo + b.lo < _LEAST or a.hi + b.hi > _IMM_MAX
+
+
 def _terms(s: Selector, v: Value) -> list[Value]:
     """The terms of an offset that are constant or known at different levels, where their sum does not wrap."""
     op = v.op
-    if op is None or op.name != "add" or v.lo is None or v.lo < 0:
+    if op is None or op.name != "add":
         return [v]
     a, b = op.args
-    if a.lo is None or b.lo is None or a.lo < 0 or b.lo < 0 or not s.of(a) or not s.of(b):
+    if v.lo is None or a.lo is None or b.lo is None or not s.of(a) or not s.of(b):
+        return [v]
+    if min(v.lo, a.lo, b.lo) < 0 and (any(x.lo == _LEAST for x in (v, a, b)) or _wraps(a, b)):
         return [v]
     if a.const is None and b.const is None and s.level_of(s.one(a)) == s.level_of(s.one(b)):
         return [v]

@@ -123,15 +123,20 @@ def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = No
     try:
         return _infer(graph, partition, target, hardware, NO_ROWS, apart=True)
     except _Conflict:
+        pass
+    try:
         return _infer(graph, partition, target, hardware, NO_ROWS, apart=True, starts=False)
+    except _Conflict:
+        return _infer(graph, partition, target, hardware, NO_ROWS, apart=True, starts=False, alike=True)
 
 
 def _infer(
     graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, apart: bool = False,
-    starts: bool = True,
+    starts: bool = True, alike: bool = False,
 ) -> Inference:  # fmt: skip
     """`apart`: values with products in them are not taken together where they only meet elementwise: such uses
-    convert. `starts`: nor are what loops start from and what they carry, unless this is true."""
+    convert. `starts`: nor are what loops start from and what they carry, unless this is true. `alike`: products that
+    add up in one value have instructions that agree on its layout, though others may be faster for each."""
     classes = Classes()
     nodes = {n.id: n for n in graph.all_nodes()}
     join_sums(graph.region, classes, starts)
@@ -147,7 +152,7 @@ def _infer(
     out = Inference()
     chosen = Chosen()
     products = [n for n in nodes.values() if n.op in PRODUCTS]
-    out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows)
+    out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows, alike)
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)
     out.wide = wide_operands(graph, out.mmas, partition, target)
@@ -247,7 +252,7 @@ def _beside(graph: Graph, stored: Node) -> bool:
 
 def _choose_products(
     graph: Graph, products: list[Node], classes: Classes, partition: Partition, target: Target, hardware: Any,
-    rows: Rows,
+    rows: Rows, alike: bool,
 ) -> dict[int, MmaPlan]:  # fmt: skip
     """The instructions of each product, those that feed each other chosen together."""
     contiguous = written_along(graph, classes)
@@ -281,7 +286,7 @@ def _choose_products(
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
         return mma_plan(n, partition, target, option, order, operands, n.id in straight)
 
-    return choose_chains(products, feeds, class_of, options, planned)
+    return choose_chains(products, feeds, class_of, options, planned, alike)
 
 
 def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.kernel.meetings import MEETINGS
 from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.target import Target
 
@@ -21,9 +22,10 @@ NAMES = frozenset({"const", "param", "vec", "slice", "buffer", "bitcast", "undef
 WIDTHS = (1, 2, 4, 8, 12, 16)
 
 
-def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -> float:
+def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1, beside: bool = True) -> float:
     """Clocks per workgroup of a unit that holds `resident` of them at a time. `least`: waves of a SIMD below which it
-    is busy no more than with one, since each waits for its own results."""
+    is busy no more than with one, since each waits for its own results. `beside`: whether what some waves multiply,
+    compute and load goes on at a time; where a SIMD has one wave, it does one after the other."""
     busy: dict[str, float] = {}
     for op, times in _issued(kernel.body, 1):
         unit, clocks = _cost(op, target)
@@ -31,8 +33,18 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1) -
             busy[unit] = busy.get(unit, 0.0) + clocks * times
     waves = kernel.waves * resident
     rounds = max(least, -(-waves // target.simds))
-    taken = (clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items())
-    return max(taken, default=0.0) / resident
+    taken = [clocks * (waves if unit in target.shared_units else rounds) for unit, clocks in busy.items()]
+    return (max(taken, default=0.0) if beside else sum(taken)) / resident
+
+
+def meeting_clocks(kernel: Kernel, target: Target) -> float:
+    """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and
+    for what others have put there."""
+    if kernel.waves == 1:
+        return 0.0
+    meetings = sum(times for op, times in _issued(kernel.body, 1) if op.name in MEETINGS)
+    stored, met, loaded = target.cost("store.shared", 4), target.cost("barrier"), target.cost("load.shared", 4)
+    return meetings * (stored.cycles + met.latency + loaded.latency)
 
 
 def _issued(region: Region, times: int) -> Iterator[tuple[Op, int]]:
@@ -61,4 +73,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["unit_clocks"]
+__all__ = ["meeting_clocks", "unit_clocks"]

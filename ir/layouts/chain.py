@@ -56,9 +56,13 @@ def choose_chains(
     meets: Mapping[int, int],
     options: Mapping[int, Sequence[MmaOption]],
     build: Build,
+    alike: bool = False,
 ) -> dict[int, Any]:
     """A plan for every product. `feeds` maps (node id, input position) to the id of the product that the operand is
-    made of; products with the same number in `meets` must have the same result layout."""
+    made of; products with the same number in `meets` must have the same result layout. `alike`: these have such options
+    only as leave their results alike, whatever they take alone."""
+    if alike:
+        options = _alike(nodes, meets, options, build)
     group = {n.id: n.id for n in nodes}
 
     def root(x: int) -> int:
@@ -93,6 +97,31 @@ def choose_chains(
         assert best is not None
         plans |= best[1]
     return plans
+
+
+def _alike(
+    nodes: Sequence[Node], meets: Mapping[int, int], options: Mapping[int, Sequence[MmaOption]], build: Build
+) -> dict[int, Sequence[MmaOption]]:
+    """The options of products that meet which leave the result that all of them can leave in the fewest clocks; all
+    options where there is no such result."""
+    found = dict(options)
+    groups: dict[int, list[Node]] = {}
+    for n in nodes:
+        groups.setdefault(meets[n.id], []).append(n)
+    for group in groups.values():
+        by_result = [_by_result(n, options[n.id], build) for n in group]
+        shared = [r for r in by_result[0] if all(r in other for other in by_result)]
+        if len(group) > 1 and shared:
+            best = min(shared, key=lambda r: sum(other[r][0].key[0] for other in by_result))
+            found |= {n.id: other[best] for n, other in zip(group, by_result)}
+    return found
+
+
+def _by_result(n: Node, options: Sequence[MmaOption], build: Build) -> dict[Layout, list[MmaOption]]:
+    found: dict[Layout, list[MmaOption]] = {}
+    for option in options:
+        found.setdefault(build(n, option, None).result, []).append(option)
+    return found
 
 
 def _tried(options: Sequence[MmaOption], most: int) -> list[MmaOption]:

@@ -6,7 +6,7 @@ what the loop carries. Values that cross trips travel as loop-carried values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wavedsl.ir.kernel.builder import Builder
@@ -81,9 +81,14 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
     maker = {k: i for i, s in enumerate(steps) for k in s.defs}
     inits: list[Value] = [v for _, v in carried]
     slots: list[tuple[Key, int]] = []
+    anew = _made_anew(frame, maker)
+    again: list[tuple[Key, int]] = []
     for key, most in crossing(body, steps):
         made = last - body.stages[maker[key]]
         for d in range(1, most + 1):
+            if key in anew:
+                again.append((key, made - d))
+                continue
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
     if apart:
@@ -98,6 +103,12 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
         inner = frame.inside(loop.carried)
         for (key, relative), v in zip(slots, loop.carried[len(carried) :]):
             inner.values[key, relative] = _value(b, v, env.values[key, relative])
+        for key, relative in again:
+            for i in anew[key]:
+                inner.iteration = relative
+                iteration = b.add(loop.iv, relative) if relative else loop.iv
+                with b.loc(steps[i].loc):
+                    steps[i].emit(StageContext(inner, iteration, None, relative))
 
         def context_of(g: int) -> Context:
             ahead = last - g
@@ -115,6 +126,18 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
     if body.commits:
         b.copy_wait(0)
     return list(loop.results[: len(carried)])
+
+
+def _made_anew(frame: LoopFrame, maker: Mapping[Key, int]) -> dict[Key, list[int]]:
+    """Key → the steps to carry out for its value in any iteration, for keys that follow from the iteration's number."""
+    steps, carried = frame.steps, {k for k, _ in frame.carried}
+    found: dict[Key, list[int]] = {}
+    for i, s in enumerate(steps):  # what a step uses is made before it
+        inside = [k for k in s.uses if k in maker]
+        if s.anew and not carried.intersection(s.uses) and all(k in found for k in inside):
+            chain = list(dict.fromkeys([*(j for k in inside for j in found[k]), i]))
+            found |= dict.fromkeys(s.defs, chain)
+    return found
 
 
 def _emit_prologue(frame: LoopFrame, body: BodySchedule, apart: bool) -> None:

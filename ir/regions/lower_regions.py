@@ -93,6 +93,9 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
     """Ring depth of every shared buffer that the steps use."""
     return {s.buffer: low.room.depths[s.buffer] for s in steps if s.buffer}
 
+COUNTED = ("tile_start", "tile_stop", "constant", "size", "scalar", "index", "add", "sub", "mul")
+"""Operations whose single numbers follow from an iteration's number by additions that a loop can make as it goes."""
+
 
 def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     """The steps of one node; `once`: those that use it are in a loop that comes later."""
@@ -133,6 +136,7 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     latency += clocks - low.issue_clocks()
     step = Step(f"{n.op} %{n.id}", kind, resources, latency, uses, defs, emit, "", n.loc)
     step.light = kind != "effect" and (by_element(n) or n.op in MADE_ANYWHERE or kind == "scalar")
+    step.anew = kind == "scalar" and n.op in COUNTED and n.dtype.is_int
     if kind == "effect" and "memory" in n.attrs:
         step.writes = (n.attrs["memory"],)
     if n.op == "fence":  # no access may pass it

@@ -20,7 +20,8 @@ def behind_tiles(low: Lowering, nodes: Sequence[Node]) -> bool:
     copies: they stand outside of all loops behind a fence, and everything that goes through shared memory stands in
     loops before it.
 
-    At the fence every wave has waited for its accesses of shared memory and for its copies, so others may lie there.
+    At the fence every wave has waited for its accesses of shared memory and for its copies ((COPIES) of the back end),
+    so others may lie there.
     """
     if not low.target.fences_wait or not nodes:
         return False

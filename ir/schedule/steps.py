@@ -94,6 +94,9 @@ class Step:
     """Whether the step is a whole loop."""
     light: bool = False
     """Whether it computes elements one by one, so that a load whose place it computes may take it along."""
+    anew: bool = False
+    """Whether an iteration's number alone says its result, for an addition or two: where a later trip wants it, it is
+    computed once more, and its range is known, rather than carried."""
     sequence: str = ""
     """Steps of one sequence keep their order: they share what is costly to set."""
     node: Any = None

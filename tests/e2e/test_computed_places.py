@@ -4,6 +4,7 @@ expressions, text against evaluator."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,44 @@ def test_which_are_expressions(target: str) -> None:
     assert coordinates(moved(PLACES["wrapping back"], M), {N: 256, M: 256}) == ["1"]
     assert coordinates(moved(PLACES["below the start"], M), {N: 256, M: 256}) == ["N - 24"]
     assert coordinates(moved(PLACES["apart"], M), {N: 256, M: 256}) == ["3*N - 8"]
+
+
+@wd.wave([wd.WorkgroupConstraint(J, 4, 1), wd.WorkgroupConstraint(N, 32, 0)])
+def five_points(x: wd.Memory[J, N, wd.f32], y: wd.Memory[J, N, wd.f32]):
+    def near(j, n):
+        return wd.read(x, mapping=wd.IndexMapping((J, N), {J: J + j, N: N + n}))
+
+    wd.write(near(-1, 0) + near(0, -1) + near(0, 0) + near(0, 1) + near(1, 0), y)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_neighbours_share_an_address(target: str, oracle: Callable[[str], str]) -> None:
+    """Those before an element, too: where a row begins a neighbour's offset is below zero, and nobody loads it."""
+    x = np.random.default_rng(0).standard_normal((9, 70)).astype(np.float32)
+    compiled = agree(five_points, [x, np.zeros_like(x)], target, oracle)
+    loads = re.findall(r"ld\.global\S*\s.*\[(%rd\d+)(.*)\]", compiled.asm)
+    of_all, _ = max(Counter(base for base, _ in loads).items(), key=lambda found: found[1])
+    assert {"+-4", "+4", "+280", "+-280", ""} <= {place for base, place in loads if base == of_all}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_where_a_slice_begins_is_not_carried(target: str, oracle: Callable[[str], str]) -> None:
+    """Loads run a trip ahead of the stores whose place is made of the same number: the stores made it once more, and
+    know its range; carried from one trip to the next each had an address of its own on NVIDIA."""
+    T, S = wd.symbols("T S")
+
+    @wd.wave([wd.WorkgroupConstraint(B, 1, 0), wd.TilingConstraint(T, 1)], subs={S: 8})
+    def doubled(x: wd.Memory[B, 8 * T, N, wd.f32], y: wd.Memory[B, 8 * T, N, wd.f32]):
+        @wd.iterate(T, init_args=[])
+        def chunk():
+            at = wd.tile_start(T) * 8
+            wd.write(wd.read(x[B, at : at + S, :]) * 2.0, y[B, at : at + S, :])
+
+    x = np.random.default_rng(0).standard_normal((2, 40, 33)).astype(np.float32)
+    compiled = agree(doubled, [x, np.zeros_like(x)], target, oracle)
+    full = [a for op in compiled.kernel_ir.body.walk() if op.name == "for" for a in op.regions[0].args
+            if a.lo == -(1 << 31)]  # fmt: skip
+    assert not full
+    if target.startswith("sm"):
+        stores = re.findall(r"st\.global\S*\s+\[(%rd\d+)", compiled.asm)
+        assert len(set(stores)) < len(stores) / 2

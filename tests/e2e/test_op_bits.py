@@ -187,6 +187,27 @@ def test_counts_of_another_type(dtype: wd.DType, count: wd.DType, target: str) -
     agree(kernel, [x, n, *map(np.zeros_like, got)], target)
 
 
+@pytest.mark.parametrize("dtype", [wd.u8, wd.i8, wd.u32, wd.u64], ids=str)
+def test_turned_to_the_right_by_a_number(dtype: wd.DType) -> None:
+    """`rotate_left(x, -7)` of an unsigned x too, and by more than the type can count to."""
+    counts = (-7, -1, 300, -300)
+
+    @wd.wave(LINE)
+    def kernel(x: wd.Memory[N, dtype], y: wd.Memory[4, N, dtype]):
+        for i, count in enumerate(counts):
+            wd.write(wd.rotate_left(wd.read(x), count), y[i, :])
+
+    info = np.iinfo(dtype.numpy)
+    x = np.random.default_rng(0).integers(info.min, info.max, 300, dtype.numpy, endpoint=True)
+    y = np.zeros((4, 300), x.dtype)
+    want = np.array([[rotated(int(v), count, dtype) for v in x] for count in counts], object).astype(x.dtype)
+    kernel.evaluate(x, y)
+    np.testing.assert_array_equal(y, want)
+    y[:] = 0
+    kernel.compile(x, y, target="gfx942").emulate(x, y)
+    np.testing.assert_array_equal(y, want)
+
+
 def test_bits_are_cleared_by_a_number_with_all_others() -> None:
     """`x & ~15` of an unsigned x: Python's number is negative, what comes of it is not."""
     @wd.wave(LINE)

@@ -6,6 +6,7 @@ stores too; where no element is in both, nobody waits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -326,3 +327,51 @@ def test_a_condition_that_reads_what_the_trip_wrote(target: str, oracle: Callabl
     fences = [i for i, n in enumerate(body.nodes) if n.op == "fence"]
     writes, reads = ([i for i, n in enumerate(body.nodes) if n.op == op] for op in ("write", "read"))
     assert any(writes[0] < i < reads[0] for i in fences) and any(i < writes[0] or i > reads[0] for i in fences)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("waves", [1, 4])
+def test_a_workgroup_waits_for_no_store_of_its_own(waves: int, target: str) -> None:
+    """Its waves share the first-level cache, which serves them in order: they meet, and a wave alone goes on."""
+    @wd.wave([wd.WorkgroupConstraint(N, 64 * waves, 0), wd.WaveConstraint(N, 64)])
+    def turned(x: wd.Memory[N, wd.f32], y: wd.Memory[N, wd.f32]):
+        value, n = wd.read(x), wd.index(N)
+        for step in (1, 2, 3):
+            wd.write(value + step, y[n ^ step])
+            value = wd.read(y[n ^ (16 * step)])
+        wd.write(value, y)
+
+    n = 64 * waves * 3
+    x, y = np.random.default_rng(0).standard_normal(n).astype(np.float32), np.zeros(n, np.float32)
+    compiled = agree(turned, [x, y], target)
+    place, value = np.arange(n), x
+    for step in (1, 2, 3):
+        value = (value + np.float32(step))[place ^ step][place ^ (16 * step)]
+    compiled.emulate(x, y)
+    np.testing.assert_array_equal(y, value)
+    met = re.findall(r"^\s+(buffer_store|buffer_load|s_barrier|s_waitcnt.*vmcnt)", compiled.asm, re.M)
+    behind = [met[i + 1 : i + 2 + (waves > 1)] for i, what in enumerate(met) if what == "buffer_store"]
+    assert behind[:3] == [[*["s_barrier"] * (waves > 1), "buffer_load"]] * 3
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_direct_copies_have_landed_behind_a_fence(target: str) -> None:
+    """Where tiles are copied to shared memory by the way past registers, a fence waits for the copies still."""
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 32)],
+        schedule=wd.Schedule(direct_to_shared=True),
+    )
+    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def total(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(total, c)
+        wd.write(total * 2.0, c, mapping=wd.IndexMapping((M, N), {M: M // 64 * 64 + (M + 16) % 64}))
+
+    a, b = (np.random.default_rng(i).standard_normal((64, 128)).astype(np.float16) for i in range(2))
+    text = product.compile(a, b, np.zeros((64, 64), np.float32), target=target).asm
+    stores = text.index("buffer_store")
+    between = text[stores : text.index("s_barrier", stores)]
+    assert "vmcnt(0)" in between
+    agree(product, [a, b, np.zeros((64, 64), np.float32)], target, compare=near(absolute=1e-4))

@@ -5,6 +5,7 @@ One llc call per target; the text is LLVM's, so a row that we got wrong cannot a
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import amdgcn_ir
@@ -174,6 +175,35 @@ def test_shared_memory(oracle, target):
     for seed in range(3):
         a, out = execute(oracle, target, body, declares, seed=seed)
         assert (out == a[::-1] + 1).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_global_memory_of_a_workgroup_needs_no_waits(oracle, target):
+    """Waves of a workgroup share the first-level cache, in order: LLVM puts a barrier alone between a store, an atomic
+    and a load of three lanes, as our fences of a workgroup do."""
+    fence = """
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire"""
+    body = f"""
+  %q = getelementptr i32, ptr addrspace(1) %po, i32 %t
+  store i32 %t, ptr addrspace(1) %q{fence}
+  %u = sub i32 255, %t
+  %q2 = getelementptr i32, ptr addrspace(1) %po, i32 %u
+  %o = atomicrmw add ptr addrspace(1) %q2, i32 1000 syncscope("workgroup") monotonic{fence}
+  %v = xor i32 %t, 65
+  %q3 = getelementptr i32, ptr addrspace(1) %po, i32 %v
+  %r = load i32, ptr addrspace(1) %q3{fence}"""
+    declares = "declare void @llvm.amdgcn.s.barrier()"
+    _, out = execute(oracle, target, body, declares)
+    t = np.arange(256)
+    assert (out == (t ^ 65) + 1000).all()
+    text = compiled(oracle, target, KERNEL.format(body=body, declares=declares, before=""))
+    memory = re.findall(r"^\s+(global_\w+|s_barrier|s_waitcnt.*vmcnt)", text, re.M)
+    assert memory[-8:] == [
+        "global_store_dword", "s_barrier", "global_atomic_add", "s_barrier", "global_load_dword", "s_barrier",
+        "s_waitcnt vmcnt", "global_store_dword",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -168,7 +168,6 @@ class Functions(State, ABC):
             self.let(self.body, f"({text}) & -({text})", Type(kind.dims, kind.dtype, top))
         elif how == "rotate" and self.chance(0.6):
             count = self.one((1, 3, 7, 8, 13, 31, 32, 0, -1, -5))
-            count = abs(count) if kind.dtype[0] == "u" else count
             self.let(self.body, f"wd.rotate_left({text}, {count})", Type(kind.dims, kind.dtype, top))
         else:
             y = self.cast_to(self.number(), kind.dtype)

@@ -295,3 +295,32 @@ def test_unknown_load_atom_is_refused() -> None:
 
     with pytest.raises(CompileError, match="tr_b16"):
         compile_kernel_ir(kernel_of(build, shared=1024), SM80)
+
+
+def test_a_neighbour_before_the_first_stands_in_the_brackets() -> None:
+    """Its offset is below zero for lane 0, which a mask keeps away; all lanes' addresses are one register."""
+    def build(b: Builder, x: Any, y: Any) -> None:
+        at = b.shl(b.tid(), 2)
+        before = b.sub(at, 4)
+        inside = b.cmp("sge", before, 0)
+        found = b.load_global(x, before, type=I32, mask=inside, split=False)
+        own = b.load_global(x, b.add(before, 4), type=I32, split=False)
+        b.store_global(y, at, b.add(found, own))
+
+    x, y, program = run(kernel_of(build))
+    words = x.view(np.uint32)[:64]
+    want = words + np.r_[0, words[:-1]].astype(np.uint32)
+    assert (y.view(np.uint32)[:64] == want).all()
+    assert "+-4]" in program.text and program.text.count("cvt.u64") == 1 and "cvt.s64" not in program.text
+
+
+def test_offsets_of_any_value_keep_their_32_bits() -> None:
+    """What may be more than 2 GiB, or a sum that may wrap, is one number without a sign."""
+    def build(b: Builder, x: Any, y: Any) -> None:
+        far = b.param(2)  # of any value, and no less than the distance is taken off
+        at = b.add(b.add(far, b.shl(b.tid(), 2)), -(1 << 30))
+        b.store_global(y, b.shl(b.tid(), 2), b.load_global(x, at, split=False))
+
+    x, y, program = run(kernel_of(build, scalars=1), scalars=((1 << 30) + 16,))
+    assert (y[:256] == x[16:272]).all()
+    assert "cvt.s64" not in program.text and "+-" not in program.text
