@@ -93,6 +93,7 @@ def ring_depths(low: Lowering, steps: Sequence[Step]) -> dict[str, int]:
     """Ring depth of every shared buffer that the steps use."""
     return {s.buffer: low.room.depths[s.buffer] for s in steps if s.buffer}
 
+
 COUNTED = ("tile_start", "tile_stop", "constant", "size", "scalar", "index", "add", "sub", "mul")
 """Operations whose single numbers follow from an iteration's number by additions that a loop can make as it goes."""
 
