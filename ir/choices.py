@@ -43,6 +43,8 @@ class Choices:
     """Whether the warpgroups of a workgroup start a loop's products in turn (`ring_loops.takes_turns`)."""
     in_step: bool = False
     """Whether all waves of a workgroup run the same trips of loops that would let each have its own (`own_trips`)."""
+    ahead: tuple[tuple[str, int], ...] = ()
+    """Labels of loops whose loads straight into fragments run several trips ahead, and how many (`trips_ahead`)."""
     modulo: bool = True
     """Whether loop bodies are modulo scheduled or only list scheduled."""
 

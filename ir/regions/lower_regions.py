@@ -43,6 +43,7 @@ from wavedsl.ir.schedule.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.schedule.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.schedule.plan_body import plan_body, program_order, reads_late
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.schedule.trips_ahead import ahead_problem, further_ahead
 from wavedsl.ir.staging.lower_reads import direct_steps, fragment_steps, staged_steps
 from wavedsl.ir.staging.made_tiles import made_before, store_step
 from wavedsl.ir.staging.memory_depth import beside
@@ -305,6 +306,9 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
             check=verifying(), beside=beside(low), places=int(not low.target.scalar_registers),
         )  # fmt: skip
     body = alternating(low, steps, slots, body, room)
+    ahead = dict(low.choices.ahead).get(frame.label, 1)
+    if ahead > 1 and not ahead_problem(body, steps):
+        body = further_ahead(body, ahead)
     known = frame.trips if isinstance(frame.trips, int) else None
     low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim))
     wait_for_early_tiles(low, region, body, steps)

@@ -41,6 +41,14 @@ def numbers_first(steps: Sequence[Step]) -> dict[int, int]:
     return {i: tiles[0] for i in direct if tiles and steps[i].words <= 1}
 
 
+def loads_first(steps: Sequence[Step], stages: Sequence[int]) -> list[int]:
+    """Loads straight into fragments that a later trip uses, and what places them. Nothing in a trip waits for what it
+    loads for a later one, so by list scheduling they would start at the trip's end, and the next one would wait for
+    their whole latency; before everything else they start as soon as their registers are free."""
+    last = max(stages, default=0)
+    return [i for i, s in enumerate(steps) if stages[i] < last and s.kind in ("gload", "scalar")]
+
+
 def stages_of_kinds(steps: Sequence[Step], ahead: int, crowded: bool) -> list[int]:
     """Fixed stages: loads and copies first, then stores to shared memory, the rest last.
 

@@ -19,6 +19,7 @@ from wavedsl.ir.schedule.body_stages import (
     align,
     direct_words,
     hold_back,
+    loads_first,
     numbers_first,
     one_trip,
     pinned_span,
@@ -153,7 +154,10 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        plain = list_schedule_with_stages(work.nodes, needed, work.capacity, stages, numbers_first(work.steps))
+        first = () if slots else loads_first(work.steps, stages)
+        plain = list_schedule_with_stages(
+            work.nodes, needed, work.capacity, stages, numbers_first(work.steps), first
+        )
     except CompileError:
         # Reads and writes of one array leave no order with these stages: keep the order of the program.
         return program_order(steps, slots, cyclic=True)
