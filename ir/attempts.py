@@ -29,7 +29,7 @@ from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.pressure import pressure
 from wavedsl.ir.kernel.trip_clocks import trip_clocks, trips_to_cover
-from wavedsl.ir.kernel.unit_clocks import unit_clocks
+from wavedsl.ir.kernel.unit_clocks import UNKNOWN, unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
@@ -242,7 +242,8 @@ def loops_ahead(plan: Plan, kernel: Kernel, stages: int | None) -> tuple[tuple[s
         loop = loops.get(note.label)
         if loop is None:
             continue
-        most = MOST_AHEAD if note.trips is None else min(MOST_AHEAD, note.trips // 2)
+        trips = min(UNKNOWN, note.most or UNKNOWN) if note.trips is None else note.trips
+        most = min(MOST_AHEAD, trips // 2 // (note.body.count - 1))
         if not target.assembler_schedules:
             accesses = sum("global" in op.name for op in loop.regions[0].ops)
             most = min(most, MOST_COUNTED // max(1, accesses))

@@ -310,7 +310,8 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
     if ahead > 1 and not ahead_problem(body, steps):
         body = further_ahead(body, ahead)
     known = frame.trips if isinstance(frame.trips, int) else None
-    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim))
+    most = known if known is not None else low.plans[dim].trips
+    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim, most))
     wait_for_early_tiles(low, region, body, steps)
     return emit_pipelined(frame, body, low.plans[dim].parts, apart=bool(body.raised))
 

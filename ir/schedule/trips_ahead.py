@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wavedsl.ir.schedule.steps import BodySchedule, Step
+from wavedsl.ir.schedule.steps import BodySchedule, Key, Step
 
 MOST_AHEAD = 8
 """Trips that loads run ahead at most: each is a copy of the body."""
@@ -38,15 +38,20 @@ def ahead_problem(body: BodySchedule, steps: Sequence[Step]) -> str:
 
 
 def ahead_words(body: BodySchedule, steps: Sequence[Step]) -> int:
-    """Registers that loads of one trip hold until a later one."""
-    return sum(s.words for s, stage in zip(steps, body.stages) if stage < body.count - 1 and s.kind == "gload")
+    """Registers that hold what one trip loads until later ones use it, as many times as stages lie between."""
+    used: dict[Key, int] = {}
+    for s, stage in zip(steps, body.stages):
+        for key in s.uses:
+            used[key] = max(used.get(key, 0), stage)
+    loads = [(s, stage) for s, stage in zip(steps, body.stages) if s.kind == "gload"]
+    return sum(s.words * max(0, *(used.get(key, 0) - stage for key in s.defs)) for s, stage in loads)
 
 
 def further_ahead(body: BodySchedule, ahead: int) -> BodySchedule:
-    """The schedule with loads `ahead` trips before their use."""
-    last, more = body.count - 1, ahead - 1
-    stages = [stage + more if stage == last else stage for stage in body.stages]
-    return replace(body, stages=stages, count=body.count + more, turns=ahead)
+    """The schedule with loads `ahead` trips before their use, and what places them, where that is loaded too, as many
+    before them."""
+    stages = [stage * ahead for stage in body.stages]
+    return replace(body, stages=stages, count=(body.count - 1) * ahead + 1, turns=ahead)
 
 
 __all__ = ["MOST_AHEAD", "ahead_problem", "ahead_words", "further_ahead"]
