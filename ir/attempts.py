@@ -227,7 +227,7 @@ def loops_ahead(plan: Plan, kernel: Kernel, stages: int | None) -> tuple[tuple[s
     """Labels of a kernel's loops whose loads straight into fragments are to start more than a trip ahead, and how many:
     as many as pass while a load is on its way, up to half of the loop's, while as many waves stay resident. Where waves
     take turns at a SIMD a trip takes as long as theirs together. `stages`: what the user asks for instead, the trip that
-    uses them among them."""
+    uses them among them; then only a wave's registers are the limit."""
     notes = [note for note in kernel.notes["lowering"].loops if not ahead_problem(note.body, note.steps)]
     if not notes or plan.target.asynchronous or stages == 1:
         return ()
@@ -253,7 +253,7 @@ def loops_ahead(plan: Plan, kernel: Kernel, stages: int | None) -> tuple[tuple[s
         words = ahead_words(note.body, note.steps)
 
         def fits(ahead: int, words: int = words) -> bool:
-            return target.resident_waves(held + (ahead - 1) * words, kernel.shared_bytes, threads) >= resident
+            return bool(stages) or target.resident_waves(held + (ahead - 1) * words, kernel.shared_bytes, threads) >= resident
 
         while ahead > 1 and not fits(ahead):
             ahead -= 1

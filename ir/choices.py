@@ -14,7 +14,7 @@ class Choices:
     stream: bool | int | None = None
     """Whether the trips of all output tiles are dealt to workgroups that run at once, or to how many (`stream_k`)."""
     stages: int | None = None
-    """Ring depth of shared buffers in pipelined loops."""
+    """Ring depth of shared buffers in pipelined loops; loads straight into fragments run one trip less ahead."""
     specialize: bool | None = None
     """Whether some waves only copy."""
     registers: tuple[int, int] | None = None
