@@ -168,6 +168,7 @@ def _emit_turns(
             carried = trip(inner, done, k, False)
         return carried
     with b.for_(done, trips, 1, values, label=frame.label) as loop:
+        loop.op.attrs["left"] = True  # fewer trips than `turns`
         inner = started(loop.carried)
         carried = trip(inner, loop.iv, 0, False)
         # The last of each is of an iteration that does not exist.

@@ -307,7 +307,7 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
         )  # fmt: skip
     body = alternating(low, steps, slots, body, room)
     ahead = dict(low.choices.ahead).get(frame.label, 1)
-    if ahead > 1 and not ahead_problem(body, steps):
+    if ahead > 1 and low.plans[dim].parts == 1 and not ahead_problem(body, steps):
         body = further_ahead(body, ahead)
     known = frame.trips if isinstance(frame.trips, int) else None
     most = known if known is not None else low.plans[dim].trips
