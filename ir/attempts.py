@@ -28,13 +28,12 @@ from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.pressure import pressure
-from wavedsl.ir.kernel.trip_clocks import trip_clocks, trips_to_cover
-from wavedsl.ir.kernel.unit_clocks import UNKNOWN, unit_clocks
+from wavedsl.ir.kernel.unit_clocks import unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
+from wavedsl.ir.loops_ahead import loops_ahead
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.regions.own_trips import InStep
-from wavedsl.ir.schedule.trips_ahead import MOST_AHEAD, ahead_problem, ahead_words
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
 
@@ -96,8 +95,8 @@ class Attempts:
         raise AssertionError("the last plan is for the target itself")
 
     def by(self, plan: Plan, choices: Choices | None = None) -> Kernel:
-        """The kernel by a plan (and other choices), its waves in step where they meet in trips that each would count by
-        itself."""
+        """The kernel by a plan (and other choices), its waves in step where they meet in trips that each would count
+        by itself."""
         choices = choices or self.choices
         try:
             return self._lower(plan, choices)
@@ -211,9 +210,8 @@ class Attempts:
         return plan, kernel
 
     def further_ahead(self, plan: Plan, kernel: Kernel) -> Kernel:
-        """The kernel, or the one whose loops of short trips load several trips ahead (`loops_ahead`), where no wave less
-        has room for that."""
-        ahead = loops_ahead(plan, kernel, self.choices.stages)
+        """The kernel, or the one whose loops of short trips load several trips ahead, where registers do not lack."""
+        ahead = loops_ahead(kernel, plan.target, plan.partition.waves, _of_grid(plan), self.choices.stages)
         if not ahead:
             return kernel
         found = self.by(plan, replace(self.choices, ahead=ahead))
@@ -221,49 +219,6 @@ class Attempts:
 
     def _clocks(self, plan: Plan, kernel: Kernel) -> float:
         return unit_clocks(kernel, plan.target, _resident(plan, kernel) // plan.partition.waves)
-
-
-def loops_ahead(plan: Plan, kernel: Kernel, stages: int | None) -> tuple[tuple[str, int], ...]:
-    """Labels of a kernel's loops whose loads straight into fragments are to start more than a trip ahead, and how many:
-    as many as pass while a load is on its way, up to half of the loop's, while as many waves stay resident. Where waves
-    take turns at a SIMD a trip takes as long as theirs together. `stages`: what the user asks for instead, the trip that
-    uses them among them; then only a wave's registers are the limit."""
-    notes = [note for note in kernel.notes["lowering"].loops if not ahead_problem(note.body, note.steps)]
-    if not notes or plan.target.asynchronous or stages == 1:
-        return ()
-    target, waves = plan.target, plan.partition.waves
-    threads, held = waves * target.wave_size, pressure(kernel, plan.target)
-    resident = target.resident_waves(held, kernel.shared_bytes, threads)
-    if (groups := _of_grid(plan)) > 0:
-        resident = min(resident, max(1, groups) * waves)
-    loops = {op.attrs.get("label", ""): op for op in kernel.body.walk() if op.name == "for"}
-    found: list[tuple[str, int]] = []
-    for note in notes:
-        loop = loops.get(note.label)
-        if loop is None:
-            continue
-        trips = min(UNKNOWN, note.most or UNKNOWN) if note.trips is None else note.trips
-        most = min(MOST_AHEAD, trips // 2 // (note.body.count - 1))
-        if not target.assembler_schedules:
-            accesses = sum("global" in op.name for op in loop.regions[0].ops)
-            most = min(most, MOST_COUNTED // max(1, accesses))
-        beside = max(waves, resident if groups else waves)
-        clocks = trip_clocks(loop, target, -(-beside // target.simds), beside)
-        ahead = min(most, stages - 1 if stages else trips_to_cover(clocks, target))
-        words = ahead_words(note.body, note.steps)
-
-        def fits(ahead: int, words: int = words) -> bool:
-            return bool(stages) or target.resident_waves(held + (ahead - 1) * words, kernel.shared_bytes, threads) >= resident
-
-        while ahead > 1 and not fits(ahead):
-            ahead -= 1
-        if ahead > 1:
-            found.append((note.label, ahead))
-    return tuple(found)
-
-
-MOST_COUNTED = 60
-"""Accesses to memory that waits tell apart."""
 
 
 def _resident(plan: Plan, kernel: Kernel) -> int:

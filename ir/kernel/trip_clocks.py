@@ -1,9 +1,9 @@
 """Clocks of a loop's trip and how many trips ahead its loads have to start, counted from kernel IR.
 
 In: a loop, its target, the waves that share a SIMD. Out: clocks from a trip's start to the next one's. A wave goes
-through the body in order and waits for what shared memory, other lanes and memory give it in the same trip, not for what
-was loaded in trips before: that is what `trips_to_cover` is asked about. An assembler that orders instructions itself
-finds something else to do meanwhile, but for what hangs on each other.
+through the body in order and waits for what shared memory, other lanes and memory give it in the same trip, not for
+what was loaded in trips before: that is what `trips_to_cover` is asked about. An assembler that orders instructions
+itself finds something else to do meanwhile, but for what hangs on each other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Walk:
 
     def region(self, region: Region) -> None:
         for op in region.ops:
-            if op.name == "yield" and op is region.ops[-1] and region.parent is not None and region.parent.name == "for":
+            if op.name == "yield" and region.parent is not None and region.parent.name == "for":
                 continue  # what is only handed on is waited for where it is used
             start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
             issue, latency = self.price(op)

@@ -154,7 +154,8 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        first = () if slots else loads_first(work.steps, stages)
+        room_beside = not slots and direct_words(work.steps) <= LEAST_BATCH
+        first = loads_first(work.steps, stages) if room_beside else ()
         plain = list_schedule_with_stages(
             work.nodes, needed, work.capacity, stages, numbers_first(work.steps), first
         )

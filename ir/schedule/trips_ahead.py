@@ -1,8 +1,9 @@
 """Loads straight into fragments that start several trips before their use, each trip's in registers of its own.
 
-In: the schedule of a loop body whose loads run one trip ahead. Out: the same order with what uses the loads some stages
-later, and as many trips between two jumps, so that every trip's copy of the body names its registers: nothing moves from
-one to the next, which would wait for it. A wait counts what was asked for since, so younger loads stay on their way.
+In: the schedule of a loop body whose loads run one trip ahead. Out: the same order with what uses the loads some
+stages later, and as many trips between two jumps, so that every trip's copy of the body names its registers: nothing
+moves from one to the next, which would wait for it. A wait counts what was asked for since, so younger loads stay on
+their way.
 
 Invariant: nothing that runs ahead reads what the loop writes or carries, so how many trips ahead it runs is free.
 """
