@@ -30,9 +30,9 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.pressure import pressure
 from wavedsl.ir.kernel.unit_clocks import unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
-from wavedsl.ir.loops_ahead import loops_ahead
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
