@@ -135,7 +135,7 @@ def worthwhile(loop: Op, varies: set[Value], same: set[Value]) -> list[Edge]:
     """The comparisons to cut a loop by: none where too little arithmetic depends on them."""
     step = loop.args[2].const
     trips = static_trips(loop)
-    if not isinstance(step, int) or loop.attrs.get("left") or (trips is not None and trips < 3):
+    if step != 1 or (trips is not None and trips < 3):
         return []
     body = loop.regions[0]
     inside = {r for op in body.walk() for r in op.results} | set(body.args)
@@ -280,10 +280,6 @@ def _cut(b: Builder, op: Op, edges: Sequence[Edge], env: dict[Value, Value], hoo
             small = b.pand(small, b.cmp("ult", b.add(_one(b, env[v]), ASSUMED), 2 * ASSUMED))
         begin = b.select(small, begin, hi if first else lo)
         end = b.select(small, end, begin)
-    step = op.args[2].const
-    if isinstance(step, int) and step > 1:  # parts begin where a trip does
-        begin = b.add(lo, b.mul(b.udiv(b.add(b.sub(begin, lo), step - 1), step), step))
-        end = b.sub(end, b.urem(b.sub(b.max_s(end, lo), lo), step))
     end = b.max_s(end, begin)
     ahead = begin if first else end
     surely = ahead.lo is not None and lo.hi is not None and ahead.lo > lo.hi

@@ -41,8 +41,10 @@ def loops_ahead(
         if note.label not in loops:
             continue
         loop, words = loops[note.label], ahead_words(note.body, note.steps)
-        wanted = trips_to_cover(trip_clocks(loop, target, -(-beside // target.simds), beside), target)
-        ahead = min(_most(note, loop, target), stages - 1 if stages else wanted)
+        trips = min(UNKNOWN, note.most or UNKNOWN) if note.trips is None else note.trips
+        clocks = trip_clocks(loop, target, -(-beside // target.simds), beside)
+        wanted = stages - 1 if stages else trips_to_cover(clocks, target, trips)
+        ahead = min(_most(note, trips, loop, target), wanted)
         while ahead > 1 and not stages:
             if target.resident_waves(held + (ahead - 1) * words, kernel.shared_bytes, threads) >= resident:
                 break
@@ -52,9 +54,8 @@ def loops_ahead(
     return tuple(found)
 
 
-def _most(note: LoopNote, loop: Op, target: Target) -> int:
+def _most(note: LoopNote, trips: int, loop: Op, target: Target) -> int:
     """Trips that a loop's loads may run ahead: those that place others run ahead of these, each as far."""
-    trips = min(UNKNOWN, note.most or UNKNOWN) if note.trips is None else note.trips
     most = min(MOST_AHEAD, trips // 2 // (note.body.count - 1))
     if target.assembler_schedules:
         return most

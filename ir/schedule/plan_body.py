@@ -154,8 +154,7 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        room_beside = not slots and direct_words(work.steps) <= LEAST_BATCH
-        first = loads_first(work.steps, stages) if room_beside else ()
+        first = loads_first(work.steps, stages)
         plain = list_schedule_with_stages(
             work.nodes, needed, work.capacity, stages, numbers_first(work.steps), first
         )
