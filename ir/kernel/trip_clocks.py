@@ -19,8 +19,6 @@ FROM_MEMORY = 2.0
 read once (`cycle_chips`: 800 clocks for 500), behind others that start with it."""
 LATER = 0.5
 """Part of a trip that a load waits for its registers, between their first and their last use, on average."""
-MANY_TRIPS = 8
-"""Trips of a loop from which on that counts: code for several trips costs fewer ones more than it gains."""
 LONG = {"fdiv": 10, "udiv": 16, "urem": 16, "sin": 4, "cos": 4}
 """Operations that are several instructions."""
 LOADS = frozenset({"load.global", "load.far"})
@@ -29,9 +27,10 @@ ROW = 16
 """Neighbouring lanes that exchange by patterns, where a chip has them (`Target.row_patterns`)."""
 
 
-def trips_to_cover(clocks: float, target: Target, trips: int) -> int:
-    """Trips of so many clocks that pass while a load is on its way, of a loop of `trips`."""
-    later = LATER if trips >= MANY_TRIPS else 0.0
+def trips_to_cover(clocks: float, target: Target, many: bool) -> int:
+    """Trips of so many clocks that pass while a load is on its way, of a loop of `many` trips: code for several costs
+    few of them more than the last part of a trip gains."""
+    later = LATER if many else 0.0
     return ceil(target.cost("load.global", 4).latency * FROM_MEMORY / max(1.0, clocks) + later)
 
 

@@ -13,6 +13,7 @@ from wavedsl.ir.kernel.pressure import pressure
 from wavedsl.ir.kernel.trip_clocks import trip_clocks, trips_to_cover
 from wavedsl.ir.kernel.unit_clocks import UNKNOWN
 from wavedsl.ir.lower.lowering_notes import LoopNote
+from wavedsl.ir.schedule.body_stages import MANY_TRIPS
 from wavedsl.ir.schedule.trips_ahead import MOST_AHEAD, ahead_problem, ahead_words
 from wavedsl.ir.target import Target
 
@@ -43,7 +44,7 @@ def loops_ahead(
         loop, words = loops[note.label], ahead_words(note.body, note.steps)
         trips = min(UNKNOWN, note.most or UNKNOWN) if note.trips is None else note.trips
         clocks = trip_clocks(loop, target, -(-beside // target.simds), beside)
-        wanted = stages - 1 if stages else trips_to_cover(clocks, target, trips)
+        wanted = stages - 1 if stages else trips_to_cover(clocks, target, trips >= MANY_TRIPS)
         ahead = min(_most(note, trips, loop, target), wanted)
         while ahead > 1 and not stages:
             if target.resident_waves(held + (ahead - 1) * words, kernel.shared_bytes, threads) >= resident:

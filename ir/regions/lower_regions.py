@@ -39,6 +39,7 @@ from wavedsl.ir.regions.emit_loop import emit_pipelined, emit_straight, synchron
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.regions.own_trips import own_trips
 from wavedsl.ir.schedule.body_clock import clocks_per_trip
+from wavedsl.ir.schedule.body_stages import MANY_TRIPS
 from wavedsl.ir.schedule.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.schedule.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.schedule.plan_body import plan_body, program_order, reads_late
@@ -304,6 +305,7 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
             steps, slots, frame.after, clock=low.target.clock_unit, ahead=max(1, depth - 1), modulo=low.choices.modulo,
             batch=low.target.batch_words, room=room, scarce=scarce_registers(low, region, once, frame.carried),
             check=verifying(), beside=beside(low), places=int(not low.target.scalar_registers),
+            many=not isinstance(frame.trips, int) or frame.trips >= MANY_TRIPS,
         )  # fmt: skip
     body = alternating(low, steps, slots, body, room)
     ahead = dict(low.choices.ahead).get(frame.label, 1)

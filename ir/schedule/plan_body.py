@@ -135,6 +135,7 @@ def plan_body(
     check: bool = True,
     beside: int = 1,
     places: int = 0,
+    many: bool = False,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
@@ -146,7 +147,7 @@ def plan_body(
     multiplied with. `beside`: workgroups that share the units. `check`: re-derive every dependence and unit of the
     schedule (`schedule_check`). Copies through registers whose loads alone would hold more than `room` from trip to
     trip (bytes that lie on no word's boundary take one each) do not run ahead. `places`: registers of where a load lies
-    that lanes hold beside: none where scalar registers have it.
+    that lanes hold beside: none where scalar registers have it. `many`: whether it has `MANY_TRIPS`, or nobody knows.
     """
     hold_back(steps, carried)
     work = _work(steps, slots, carried, clock, beside)
@@ -154,7 +155,7 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        first = loads_first(work.steps, stages)
+        first = loads_first(work.steps, stages, many)
         plain = list_schedule_with_stages(
             work.nodes, needed, work.capacity, stages, numbers_first(work.steps), first
         )
