@@ -32,6 +32,7 @@ from wavedsl.ir.kernel.unit_clocks import meeting_clocks, unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
@@ -85,6 +86,7 @@ class Attempts:
                 plan, kernel, lack = self.roomier(plan, kernel)
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
+                    kernel = self.further_ahead(plan, kernel)
                 kernel.notes[BEYOND] = beyond(plan, kernel)
                 return kernel, plan, lack
             except ConstraintError:
@@ -92,12 +94,14 @@ class Attempts:
                     raise
         raise AssertionError("the last plan is for the target itself")
 
-    def by(self, plan: Plan) -> Kernel:
-        """The kernel by a plan, its waves in step where they meet in trips that each would count by itself."""
+    def by(self, plan: Plan, choices: Choices | None = None) -> Kernel:
+        """The kernel by a plan (and other choices), its waves in step where they meet in trips that each would count
+        by itself."""
+        choices = choices or self.choices
         try:
-            return self._lower(plan, self.choices)
+            return self._lower(plan, choices)
         except InStep:
-            return self._lower(plan, replace(self.choices, in_step=True))
+            return self._lower(plan, replace(choices, in_step=True))
 
     def _lower(self, plan: Plan, choices: Choices) -> Kernel:
         return lower(
@@ -208,6 +212,14 @@ class Attempts:
             if clocks(found) <= most and crowding(more, found) <= 0:
                 plan, kernel = more, found
         return plan, kernel
+
+    def further_ahead(self, plan: Plan, kernel: Kernel) -> Kernel:
+        """The kernel, or the one whose loops of short trips load several trips ahead, where registers do not lack."""
+        ahead = loops_ahead(kernel, plan.target, plan.partition.waves, _of_grid(plan), self.choices.stages)
+        if not ahead:
+            return kernel
+        found = self.by(plan, replace(self.choices, ahead=ahead))
+        return found if crowding(plan, found) <= 0 else kernel
 
 
 def clocks_on_unit(plan: Plan, kernel: Kernel) -> float:

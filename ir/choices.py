@@ -14,7 +14,7 @@ class Choices:
     stream: bool | int | None = None
     """Whether the trips of all output tiles are dealt to workgroups that run at once, or to how many (`stream_k`)."""
     stages: int | None = None
-    """Ring depth of shared buffers in pipelined loops."""
+    """Ring depth of shared buffers in pipelined loops; loads straight into fragments run one trip less ahead."""
     specialize: bool | None = None
     """Whether some waves only copy."""
     registers: tuple[int, int] | None = None
@@ -43,6 +43,8 @@ class Choices:
     """Whether the warpgroups of a workgroup start a loop's products in turn (`ring_loops.takes_turns`)."""
     in_step: bool = False
     """Whether all waves of a workgroup run the same trips of loops that would let each have its own (`own_trips`)."""
+    ahead: tuple[tuple[str, int], ...] = ()
+    """Labels of loops whose loads straight into fragments run several trips ahead, and how many (`trips_ahead`)."""
     modulo: bool = True
     """Whether loop bodies are modulo scheduled or only list scheduled."""
 

@@ -96,6 +96,8 @@ def schedule_text(kernel_ir: Any) -> str:
     for note in notes.loops:
         body, steps = note.body, note.steps
         head = f"loop {note.label}: {body.count} stage{'s' * (body.count != 1)}, {body.kind}"
+        if body.turns > 1:
+            head += f", loads {body.turns} trips ahead, each trip's in registers of its own"
         if body.raised:
             out += phases_text(head, body, steps)
             continue

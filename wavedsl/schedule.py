@@ -52,7 +52,8 @@ class Schedule:
     """
 
     stages: int | None = None
-    """Tiles in flight in a software-pipelined loop; 1 is no pipeline."""
+    """Tiles in flight in a software-pipelined loop; 1 is no pipeline. Loads that go straight to registers start
+    `stages - 1` trips ahead, one at least (on sm_90a in kernels without bulk copies)."""
     specialize: bool | None = None
     """Whether some waves only copy while the others compute (warp specialisation)."""
     registers: tuple[int, int] | None = None

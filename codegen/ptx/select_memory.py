@@ -42,20 +42,21 @@ def _buffer(s: Selector, op: Op) -> None:
 def _global_address(s: Selector, buf: Value, voff: Value, soff: Value, imm: int) -> Mem:
     """base + every term of the offsets, terms that are known first added first, constants in the brackets.
 
-    (SIGNED) An offset below zero, of a neighbour before the first element, is no array's: such an access is masked off.
-    So where a sum is known not to wrap, its terms may be extended by their signs, one by one, and a neighbour's
-    distance stands in the brackets.
+    (SIGNED) An offset below zero, of a neighbour before the first element, is none of an array of less than 2 GiB: such
+    an access is masked off. So where a sum is known not to wrap, its terms may be extended by their signs, one by one,
+    and a neighbour's distance stands in the brackets. In a larger array the same bits are an offset beyond 2 GiB.
     """
     here: Reg = s.regs(buf)[0]
     parts: list[tuple[Reg, bool]] = []
-    for term in (*_terms(s, soff), *_terms(s, voff)):
-        part = s.one(term)
+    signed = _is_short(buf)
+    for term in (*_terms(s, soff, signed), *_terms(s, voff, signed)):
+        part, below = s.one(term), signed and _below_zero(term)
         if type(part) is Imm:
-            imm += int(part.value) if term is not voff and _below_zero(term) else int(part.value) & 0xFFFFFFFF
+            imm += int(part.value) if term is not voff and below else int(part.value) & 0xFFFFFFFF
         else:
-            parts.append((part, _below_zero(term)))
-    for part, signed in sorted(parts, key=lambda p: p[0].level):
-        base, wide = here, s.sext(part) if signed else s.zext(part)
+            parts.append((part, below))
+    for part, below in sorted(parts, key=lambda p: p[0].level):
+        base, wide = here, s.sext(part) if below else s.zext(part)
         here = s.hoisted(
             ("address", base.id, wide.id), s.level_of(base, wide),
             lambda base=base, wide=wide: s.set("b64", ("add", "s64"), base, wide),  # type: ignore[misc]
@@ -65,6 +66,12 @@ def _global_address(s: Selector, buf: Value, voff: Value, soff: Value, imm: int)
         here = s.hoisted(("far", base.id, imm), base.level, lambda: s.set("b64", ("add", "s64"), base, far))
         imm = 0
     return Mem(here, imm)
+
+
+def _is_short(buf: Value) -> bool:
+    """Whether an array is known to span less than 2 GiB."""
+    size = buf.op.args[1] if buf.op is not None and buf.op.name == "buffer" else None
+    return size is not None and size.hi is not None and size.hi <= _IMM_MAX
 
 
 def _below_zero(v: Value) -> bool:
@@ -78,19 +85,21 @@ def _wraps(a: Value, b: Value) -> bool:
     return a.lo + b.lo < _LEAST or a.hi + b.hi > _IMM_MAX
 
 
-def _terms(s: Selector, v: Value) -> list[Value]:
-    """The terms of an offset that are constant or known at different levels, where their sum does not wrap."""
+def _terms(s: Selector, v: Value, signed: bool) -> list[Value]:
+    """The terms of an offset that are constant or known at different levels, where their sum does not wrap; `signed`:
+    some of them may be below zero."""
     op = v.op
     if op is None or op.name != "add":
         return [v]
     a, b = op.args
     if v.lo is None or a.lo is None or b.lo is None or not s.of(a) or not s.of(b):
         return [v]
-    if min(v.lo, a.lo, b.lo) < 0 and (any(x.lo == _LEAST for x in (v, a, b)) or _wraps(a, b)):
+    below = min(v.lo, a.lo, b.lo) < 0
+    if below and (not signed or any(x.lo == _LEAST for x in (v, a, b)) or _wraps(a, b)):
         return [v]
     if a.const is None and b.const is None and s.level_of(s.one(a)) == s.level_of(s.one(b)):
         return [v]
-    return _terms(s, a) + _terms(s, b)
+    return _terms(s, a, signed) + _terms(s, b, signed)
 
 
 def shared_address(s: Selector, v: Value, imm: int) -> Mem:

@@ -25,6 +25,8 @@ class LoopNote:
     trips: int | None = None
     """None when a run-time extent decides."""
     dim: str = ""
+    most: int | None = None
+    """Trips that it has at most, where its dimension's extent is known."""
 
 
 @dataclass

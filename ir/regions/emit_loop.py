@@ -81,7 +81,7 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
     maker = {k: i for i, s in enumerate(steps) for k in s.defs}
     inits: list[Value] = [v for _, v in carried]
     slots: list[tuple[Key, int]] = []
-    anew = _made_anew(frame, maker)
+    anew = _made_anew(frame, maker) if body.turns == 1 else {}  # else each trip makes what a later one wants
     again: list[tuple[Key, int]] = []
     for key, most in crossing(body, steps):
         made = last - body.stages[maker[key]]
@@ -91,6 +91,8 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
                 continue
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
+    if body.turns > 1:
+        return _emit_turns(frame, body, inits, slots)
     if apart:
         if body.commits:
             b.copy_wait(0)
@@ -138,6 +140,64 @@ def _made_anew(frame: LoopFrame, maker: Mapping[Key, int]) -> dict[Key, list[int
             chain = list(dict.fromkeys([*(j for k in inside for j in found[k]), i]))
             found |= dict.fromkeys(s.defs, chain)
     return found
+
+
+def _emit_turns(
+    frame: LoopFrame, body: BodySchedule, inits: Sequence[Value], slots: Sequence[tuple[Key, int]]
+) -> list[Value]:
+    """The steady state of a body whose loads run `body.turns` trips ahead, so many trips to a jump; then the trips that
+    are left, for which everything has been loaded. `slots`: what is carried behind the frame's own values, of which
+    iteration, counted from the first of a jump's."""
+    b, trips, turns, last = frame.low.b, frame.trips, body.turns, body.count - 1
+    known = isinstance(trips, int)
+    done = trips - trips % turns if known else b.sub(trips, b.urem(trips, turns))
+    made = {key: frame.env.values[key, relative] for key, relative in slots}
+    outer = [v for _, v in frame.carried]
+
+    def started(values: Sequence[Value]) -> Env:
+        inner = frame.inside(values)
+        for (key, relative), v in zip(slots, values[len(outer) :]):
+            inner.values[key, relative] = _value(b, v, made[key])
+        return inner
+
+    def trip(inner: Env, first: Any, k: int, loads: bool) -> list[Value]:
+        """Trip number `first` + k; what the next one carries."""
+
+        def context_of(g: int) -> Context | None:
+            ahead = last - g
+            if ahead and not loads:
+                return None
+            at = first + k if isinstance(first, int) else b.add(first, k)
+            iteration = at + ahead if isinstance(at, int) else b.add(at, ahead)
+            return StageContext(inner, iteration, _exists(b, trips, iteration, ahead), ahead + k)
+
+        emit_steps(b, body, frame.steps, context_of)
+        inner.iteration = k
+        carried = [inner[key] for key in frame.next_keys]
+        inner.fixed.update(zip((key for key, _ in frame.carried), carried))
+        return carried
+
+    values = list(inits)
+    with b.for_(0, done, turns, values, label=frame.label, min_trips=int(known and trips >= turns)) as loop:
+        loop.op.attrs["steps"] = turns
+        inner, carried = started(loop.carried), outer
+        for k in range(turns):
+            carried = trip(inner, loop.iv, k, True)
+        loop.yield_([*carried, *(_register(b, inner.values[key, relative + turns]) for key, relative in slots)])
+    values = list(loop.results)
+    if known:
+        inner, carried = started(values), values[: len(outer)]
+        for k in range(trips - done):
+            carried = trip(inner, done, k, False)
+        return carried
+    with b.for_(done, trips, 1, values, label=frame.label) as loop:
+        loop.op.attrs["left"] = True  # fewer trips than `turns`
+        inner = started(loop.carried)
+        carried = trip(inner, loop.iv, 0, False)
+        # The last of each is of an iteration that does not exist.
+        ends = [relative + ((key, relative + 1) in inner.values) for key, relative in slots]
+        loop.yield_([*carried, *(_register(b, inner.values[key, end]) for (key, _), end in zip(slots, ends))])
+    return list(loop.results[: len(outer)])
 
 
 def _emit_prologue(frame: LoopFrame, body: BodySchedule, apart: bool) -> None:

@@ -39,10 +39,12 @@ from wavedsl.ir.regions.emit_loop import emit_pipelined, emit_straight, synchron
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.regions.own_trips import own_trips
 from wavedsl.ir.schedule.body_clock import clocks_per_trip
+from wavedsl.ir.schedule.body_stages import MANY_TRIPS
 from wavedsl.ir.schedule.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.schedule.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.schedule.plan_body import plan_body, program_order, reads_late
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, Step
+from wavedsl.ir.schedule.trips_ahead import ahead_problem, further_ahead
 from wavedsl.ir.staging.lower_reads import direct_steps, fragment_steps, staged_steps
 from wavedsl.ir.staging.made_tiles import made_before, store_step
 from wavedsl.ir.staging.memory_depth import beside
@@ -308,10 +310,15 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
             steps, slots, frame.after, clock=low.target.clock_unit, ahead=max(1, depth - 1), modulo=low.choices.modulo,
             batch=low.target.batch_words, room=room, scarce=scarce_registers(low, region, once, frame.carried),
             check=verifying(), beside=beside(low), places=int(not low.target.scalar_registers),
+            many=not isinstance(frame.trips, int) or frame.trips >= MANY_TRIPS,
         )  # fmt: skip
     body = alternating(low, steps, slots, body, room)
+    ahead = dict(low.choices.ahead).get(frame.label, 1)
+    if ahead > 1 and low.plans[dim].parts == 1 and not ahead_problem(body, steps):
+        body = further_ahead(body, ahead)
     known = frame.trips if isinstance(frame.trips, int) else None
-    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim))
+    most = known if known is not None else low.plans[dim].trips
+    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim, most))
     wait_for_early_tiles(low, region, body, steps)
     return emit_pipelined(frame, body, low.plans[dim].parts, apart=bool(body.raised))
 

@@ -329,11 +329,11 @@ LOOK = 9
 
 def list_schedule_with_stages(
     nodes: Sequence[SchedNode], edges: Sequence[SchedEdge], capacity: Mapping[str, int], stages: Sequence[int],
-    urgent: Mapping[int, int] | None = None,
+    urgent: Mapping[int, int] | None = None, first: Iterable[int] = (),
 ) -> ModuloSchedule:  # fmt: skip
     """The steady-state body in one pass of list scheduling, with the pipeline stage of every node given.
 
-    `urgent[v] = w`: v goes before w where both are ready.
+    `urgent[v] = w`: v goes before w where both are ready. `first` go before all others.
 
     An edge reaches `distance + stage[dst] - stage[src]` windows ahead: 0 orders the body, more bounds II afterwards.
     All stages 0 is the plain loop. Raises CompileError when an edge would run backwards in time.
@@ -366,6 +366,9 @@ def list_schedule_with_stages(
             height[v] = max(height[v], height[d] + latency)
     for v, w in (urgent or {}).items():
         height[v] = max(height[v], height[w] + 1)
+    above = max(height, default=0)
+    for v in first:
+        height[v] += above
     free: dict[str, list[int]] = {unit: [0] * copies for unit, copies in sorted(capacity.items())}
     times, ready_at = [0] * n, [0] * n
     first_free = dict.fromkeys(free, 0)  # per unit the tick from which some copy is free

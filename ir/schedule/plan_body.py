@@ -19,6 +19,7 @@ from wavedsl.ir.schedule.body_stages import (
     align,
     direct_words,
     hold_back,
+    loads_first,
     numbers_first,
     one_trip,
     pinned_span,
@@ -134,6 +135,7 @@ def plan_body(
     check: bool = True,
     beside: int = 1,
     places: int = 0,
+    many: bool = False,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
@@ -145,7 +147,7 @@ def plan_body(
     multiplied with. `beside`: workgroups that share the units. `check`: re-derive every dependence and unit of the
     schedule (`schedule_check`). Copies through registers whose loads alone would hold more than `room` from trip to
     trip (bytes that lie on no word's boundary take one each) do not run ahead. `places`: registers of where a load lies
-    that lanes hold beside: none where scalar registers have it.
+    that lanes hold beside: none where scalar registers have it. `many`: whether it has `MANY_TRIPS`, or nobody knows.
     """
     hold_back(steps, carried)
     work = _work(steps, slots, carried, clock, beside)
@@ -153,7 +155,10 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        plain = list_schedule_with_stages(work.nodes, needed, work.capacity, stages, numbers_first(work.steps))
+        first = loads_first(work.steps, stages, many)
+        plain = list_schedule_with_stages(
+            work.nodes, needed, work.capacity, stages, numbers_first(work.steps), first
+        )
     except CompileError:
         # Reads and writes of one array leave no order with these stages: keep the order of the program.
         return program_order(steps, slots, cyclic=True)

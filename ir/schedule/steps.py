@@ -148,3 +148,5 @@ class BodySchedule:
     """The reason for this schedule, where there was another."""
     raised: dict[int, int] = field(default_factory=dict)
     """Position (the end included) → issue priority of the wave from there on."""
+    turns: int = 1
+    """Trips between two jumps, as many as loads run ahead (`trips_ahead`)."""

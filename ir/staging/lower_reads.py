@@ -186,8 +186,8 @@ def touch_straight(low: Lowering, n: Node, context: Context, bytes: float) -> fl
 
 
 def mapped_steps(low: Lowering, n: Node) -> list[Step]:
-    """A gather, one step per vector. Indices that the loop computes keep it among what is computed; other gathers may
-    run ahead like any load."""
+    """A gather, one step per vector. Indices that the loop computes keep it among what is computed, unless they may run
+    ahead themselves; other gathers may run ahead like any load."""
     from wavedsl.ir.lower.lower_mapped import MappedAccess, halves, mapped_groups
 
     b, layout = low.b, low.layout(n)
@@ -197,7 +197,7 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
     size, first = (width * info.elsize, 1) if unit is None else (width * unit.info.elsize, unit.group)
     resources, latency = low.memory_cost("load.global", size)
     uses = tuple(dict.fromkeys(k for x in n.inputs for k in low.keys(x)))
-    kind = "compute" if any(low.region_of(x) is low.region_of(n) for x in n.inputs) else "gload"
+    kind = "gload" if all(_ready(low, x, low.region_of(n)) for x in n.inputs) else "compute"
     accesses: dict[Any, MappedAccess] = {}
     steps = []
     for g, group in enumerate(groups):
@@ -227,6 +227,20 @@ def mapped_steps(low: Lowering, n: Node) -> list[Step]:
         uses = tuple(dict.fromkeys((*uses, *keys)))
         steps.append(Step(f"halves {info.name}", "compute", resources, latency, uses, (("v", n.id),), take, "", n.loc))
     return steps
+
+
+LONG_LOOP = 8
+"""Trips of a loop from which on gathers by indices that it loads run ahead: first these, then what they place."""
+
+
+def _ready(low: Lowering, x: Node, region: Any) -> bool:
+    """Whether an index is made outside of the region, or by a loop ahead of its trip."""
+    if low.region_of(x) is not region:
+        return True
+    if low.loop_dim is None or not runs_ahead(low, x, region):
+        return False
+    trips = low.plans[low.loop_dim].trips
+    return not x.dims or trips is None or trips >= LONG_LOOP
 
 
 HALF = 3
