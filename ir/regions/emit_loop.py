@@ -81,7 +81,7 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
     maker = {k: i for i, s in enumerate(steps) for k in s.defs}
     inits: list[Value] = [v for _, v in carried]
     slots: list[tuple[Key, int]] = []
-    anew = _made_anew(frame, maker) if body.turns == 1 else {}  # else each trip makes what a later one wants
+    anew = _made_anew(frame, maker)
     again: list[tuple[Key, int]] = []
     for key, most in crossing(body, steps):
         made = last - body.stages[maker[key]]
@@ -92,7 +92,7 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
             slots.append((key, made - d))
             inits.append(_register(b, env.values[key, made - d]))
     if body.turns > 1:
-        return _emit_turns(frame, body, inits, slots)
+        return _emit_turns(frame, body, inits, slots, lambda inner, first: _make(frame, inner, first, again, anew))
     if apart:
         if body.commits:
             b.copy_wait(0)
@@ -105,12 +105,7 @@ def emit_pipelined(frame: LoopFrame, body: BodySchedule, parts: int = 1, apart: 
         inner = frame.inside(loop.carried)
         for (key, relative), v in zip(slots, loop.carried[len(carried) :]):
             inner.values[key, relative] = _value(b, v, env.values[key, relative])
-        for key, relative in again:
-            for i in anew[key]:
-                inner.iteration = relative
-                iteration = b.add(loop.iv, relative) if relative else loop.iv
-                with b.loc(steps[i].loc):
-                    steps[i].emit(StageContext(inner, iteration, None, relative))
+        _make(frame, inner, loop.iv, again, anew)
 
         def context_of(g: int) -> Context:
             ahead = last - g
@@ -142,22 +137,38 @@ def _made_anew(frame: LoopFrame, maker: Mapping[Key, int]) -> dict[Key, list[int
     return found
 
 
+def _make(
+    frame: LoopFrame, inner: Env, first: Any, again: Sequence[tuple[Key, int]], anew: Mapping[Key, Sequence[int]]
+) -> None:
+    """The keys of `again`, each of an iteration counted from the `first` one, by the steps that `anew` has for it."""
+    b = frame.low.b
+    for key, relative in again:
+        at = first + relative if isinstance(first, int) else b.add(first, relative) if relative else first
+        for i in anew[key]:
+            inner.iteration = relative
+            with b.loc(frame.steps[i].loc):
+                frame.steps[i].emit(StageContext(inner, at, None, relative))
+
+
 def _emit_turns(
-    frame: LoopFrame, body: BodySchedule, inits: Sequence[Value], slots: Sequence[tuple[Key, int]]
-) -> list[Value]:
+    frame: LoopFrame, body: BodySchedule, inits: Sequence[Value], slots: Sequence[tuple[Key, int]],
+    make: Callable[[Env, Any], None],
+) -> list[Value]:  # fmt: skip
     """The steady state of a body whose loads run `body.turns` trips ahead, so many trips to a jump; then the trips that
     are left, for which everything has been loaded. `slots`: what is carried behind the frame's own values, of which
-    iteration, counted from the first of a jump's."""
+    iteration, counted from the first of a jump's; `make` gives an environment what is made anew instead, from a first
+    iteration on."""
     b, trips, turns, last = frame.low.b, frame.trips, body.turns, body.count - 1
     known = isinstance(trips, int)
     done = trips - trips % turns if known else b.sub(trips, b.urem(trips, turns))
     made = {key: frame.env.values[key, relative] for key, relative in slots}
     outer = [v for _, v in frame.carried]
 
-    def started(values: Sequence[Value]) -> Env:
+    def started(values: Sequence[Value], first: Any) -> Env:
         inner = frame.inside(values)
         for (key, relative), v in zip(slots, values[len(outer) :]):
             inner.values[key, relative] = _value(b, v, made[key])
+        make(inner, first)
         return inner
 
     def trip(inner: Env, first: Any, k: int, loads: bool) -> list[Value]:
@@ -180,19 +191,19 @@ def _emit_turns(
     values = list(inits)
     with b.for_(0, done, turns, values, label=frame.label, min_trips=int(known and trips >= turns)) as loop:
         loop.op.attrs["steps"] = turns
-        inner, carried = started(loop.carried), outer
+        inner, carried = started(loop.carried, loop.iv), outer
         for k in range(turns):
             carried = trip(inner, loop.iv, k, True)
         loop.yield_([*carried, *(_register(b, inner.values[key, relative + turns]) for key, relative in slots)])
     values = list(loop.results)
     if known:
-        inner, carried = started(values), values[: len(outer)]
+        inner, carried = started(values, done), values[: len(outer)]
         for k in range(trips - done):
             carried = trip(inner, done, k, False)
         return carried
     with b.for_(done, trips, 1, values, label=frame.label) as loop:
         loop.op.attrs["left"] = True  # fewer trips than `turns`
-        inner = started(loop.carried)
+        inner = started(loop.carried, loop.iv)
         carried = trip(inner, loop.iv, 0, False)
         # The last of each is of an iteration that does not exist.
         ends = [relative + ((key, relative + 1) in inner.values) for key, relative in slots]
