@@ -704,3 +704,17 @@ def test_tiles_of_rows_far_apart_that_a_launch_counts(target: str) -> None:
     assert (y == few).all()
     with pytest.raises(wd.LaunchError, match="one tile of 128 x 4 lie up to 4294967296 bytes apart"):
         compiled.emulate(many, np.zeros((65, 1), np.int16))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_places_beyond_2_gib_are_not_before_an_array(target: str) -> None:
+    """Seed 528451: a lane's second row lies 32 rows on; where that is 2 GiB and more, the bits were taken for a number
+    below zero, such as a neighbour's place before the first element."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 192, 0), wd.WaveConstraint(M, 64)])
+    def kernel(x: wd.Memory[M, N, wd.f64], y: wd.Memory[M, N, wd.f64]):
+        wd.write(wd.cumsum(wd.read(x), dim=N), y)
+
+    x, y = whole((50, 24), wd.f64), far(np.zeros((50, 24)), ((1 << 26) + 48, 8))
+    kernel.compile(x, y, target=target).emulate(x, y)
+    assert (y == np.cumsum(x, 1)).all()
