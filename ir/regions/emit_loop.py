@@ -201,8 +201,7 @@ def _emit_turns(
         for k in range(trips - done):
             carried = trip(inner, done, k, False)
         return carried
-    with b.for_(done, trips, 1, values, label=frame.label) as loop:
-        loop.op.attrs["left"] = True  # fewer trips than `turns`
+    with b.for_(done, trips, 1, values, label=frame.label) as loop:  # fewer trips than `turns`
         inner = started(loop.carried, loop.iv)
         carried = trip(inner, loop.iv, 0, False)
         # The last of each is of an iteration that does not exist.
