@@ -15,10 +15,13 @@ from wavedsl.ir.kernel.unit_clocks import UNKNOWN
 from wavedsl.ir.lower.lowering_notes import LoopNote
 from wavedsl.ir.schedule.body_stages import MANY_TRIPS
 from wavedsl.ir.schedule.trips_ahead import MOST_AHEAD, ahead_problem, ahead_words
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import Target, wave_room
 
 MOST_COUNTED = 60
 """Accesses to memory on their way that waits can tell apart, where they are instructions."""
+
+SPARE = 32
+"""Registers that ptxas wants beside those that values take together: parts of sums that took 233 so spilled."""
 
 
 def loops_ahead(
@@ -32,6 +35,7 @@ def loops_ahead(
     if not notes or target.asynchronous or stages == 1:
         return ()
     threads, held = waves * target.wave_size, pressure(kernel, target)
+    room = wave_room(target, waves) - (SPARE if target.assembler_schedules else 0)
     resident = target.resident_waves(held, kernel.shared_bytes, threads)
     if groups:
         resident = min(resident, groups * waves)
@@ -46,8 +50,10 @@ def loops_ahead(
         clocks = trip_clocks(loop, target, -(-beside // target.simds), beside)
         wanted = stages - 1 if stages else trips_to_cover(clocks, target, trips >= MANY_TRIPS)
         ahead = min(_most(note, trips, loop, target), wanted)
-        while ahead > 1 and not stages:
-            if target.resident_waves(held + (ahead - 1) * words, kernel.shared_bytes, threads) >= resident:
+        while ahead > 1:
+            taken = held + (ahead - 1) * words
+            as_many = stages or target.resident_waves(taken, kernel.shared_bytes, threads) >= resident
+            if taken <= room and as_many:
                 break
             ahead -= 1
         if ahead > 1:

@@ -334,7 +334,7 @@ def test_waves_of_a_matrix_vector_product_have_columns_of_their_own(chip, rows):
         ("MI300X", (3, 4096, 4096), wd.f32, 0.94),
         ("MI300X", (1, 4096, 4096), wd.f8e4m3fnuz, 0.85),
         pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.88, marks=pytest.mark.slow),
-        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.85, marks=pytest.mark.slow),
+        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.87, marks=pytest.mark.slow),
         pytest.param("MI300X", (3, 14336, 4096), wd.f32, 0.97, marks=pytest.mark.slow),
         pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.82, marks=pytest.mark.slow),  # 24808 clocks, now 23736
     ],
