@@ -17,7 +17,7 @@ from typing import Any
 
 from wavedsl.codegen.amdgcn import isa, roles
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, SCRATCH_BASE, Inst, Program, Ref, Reg, copy, fixed_register
-from wavedsl.codegen.amdgcn.rows import Rows
+from wavedsl.codegen.amdgcn.rows import EXEC_REF, Rows
 from wavedsl.ir.quick_dataclass import dataclass
 
 SCRATCH_WORDS = 1024
@@ -86,6 +86,8 @@ def spill(program: Program, rows: Rows, homes: Mapping[int, Home]) -> None:
                 recent.pop(inst.defs[0].reg.id, None)
             else:
                 _rewrite(program, rows, inst, homes, out, recent)
+            if inst.ops and inst.ops[0] == EXEC_REF:  # what was filled with some lanes off lacks theirs
+                recent.clear()
         block.insts = out
 
 
