@@ -19,7 +19,7 @@ from wavedsl.codegen.amdgcn import isa
 from wavedsl.codegen.amdgcn.liveness import Liveness
 from wavedsl.codegen.amdgcn.machine import COPY, GONE, KEPT, Inst, Program, Ref, Reg, copy
 from wavedsl.codegen.amdgcn.rows import Rows
-from wavedsl.codegen.amdgcn.spill_rewrite import moved_to, substitute, temporary
+from wavedsl.codegen.amdgcn.spill_rewrite import ends_region, moved_to, substitute, temporary
 from wavedsl.ir.quick_dataclass import dataclass
 
 _NEAR = 8
@@ -204,6 +204,8 @@ def make_again(program: Program, rows: Rows, chosen: Iterable[Candidate]) -> Non
             if fresh:
                 substitute(inst, moved_to({key: (reg, 0) for key, reg in fresh.items()}))
             out.append(inst)
+            if ends_region(inst):
+                recent.clear()
         block.insts = out
 
 

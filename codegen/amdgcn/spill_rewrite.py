@@ -86,9 +86,14 @@ def spill(program: Program, rows: Rows, homes: Mapping[int, Home]) -> None:
                 recent.pop(inst.defs[0].reg.id, None)
             else:
                 _rewrite(program, rows, inst, homes, out, recent)
-            if inst.ops and inst.ops[0] == EXEC_REF:  # what was filled with some lanes off lacks theirs
+            if ends_region(inst):
                 recent.clear()
         block.insts = out
+
+
+def ends_region(inst: Inst) -> bool:
+    """Whether all lanes go on from here: what was filled with some of them off lacks theirs."""
+    return bool(inst.ops) and inst.ops[0] == EXEC_REF
 
 
 def _kept_home(inst: Inst, homes: Mapping[int, Home]) -> None:

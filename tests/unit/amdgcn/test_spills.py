@@ -14,6 +14,7 @@ from wavedsl.codegen.amdgcn.allocation_check import check_allocation
 from wavedsl.codegen.amdgcn.emit import AmdProgram, _allocate
 from wavedsl.codegen.amdgcn.machine import COPY, FILE_BASE, GONE, KEPT, Inst, Ref
 from wavedsl.codegen.amdgcn.machine import Program as Machine
+from wavedsl.codegen.amdgcn.rematerialise import Candidate, make_again
 from wavedsl.codegen.amdgcn.resources import Spilled
 from wavedsl.codegen.amdgcn.rows import rows_of
 from wavedsl.codegen.amdgcn.select import select
@@ -492,8 +493,9 @@ def test_vectors_that_keep_scalars_stay(chip: str) -> None:
     assert np.array_equal(out, want)
 
 
+@pytest.mark.parametrize("how", ["reload", "again"])
 @pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950"])
-def test_what_is_filled_with_lanes_off_serves_nobody_behind(chip: str) -> None:
+def test_what_is_filled_with_lanes_off_serves_nobody_behind(chip: str, how: str) -> None:
     """Fuzz seed 528610: an address was filled for the lanes that store, and the next access of all lanes took it."""
     kernel = kernels.new_kernel("masked", chip, ["x", "y"], 2)
     kernel.shared_bytes = 1024
@@ -507,11 +509,15 @@ def test_what_is_filled_with_lanes_off_serves_nobody_behind(chip: str) -> None:
     program = select(kernel, chip)
     (stored,) = [i for block in program.blocks for i in block.insts if "ds_write" in repr(i)]
     address = next(r.reg for r in stored.uses if r.reg.cls == "v" and r.reg is not stored.uses[-1].reg)
-    spill(program, rows_of(chip), {address.id: Home(None, 0)})
+    if how == "reload":
+        spill(program, rows_of(chip), {address.id: Home(None, 0)})
+    else:
+        (maker,) = [i for block in program.blocks for i in block.insts if any(r.reg is address for r in i.defs)]
+        make_again(program, rows_of(chip), [Candidate(address, maker, 0)])
     some, filled, served = False, set(), 0
     for inst in (i for block in program.blocks for i in block.insts):
         some = (some or "saveexec" in repr(inst)) and not ("s_mov_b64" in repr(inst) and "exec" in repr(inst))
-        if inst.added == "reload":
+        if inst.added == how:
             filled |= {r.reg for r in inst.defs} if some else set()
             served += some
         else:
