@@ -44,8 +44,8 @@ _OF_THE_RUN = frozenset(("time", "getpc"))
 
 def shared(ctx: Context, line: Line, index: int) -> Step:
     """`decode` of a line, or what an earlier line of the same spelling was decoded to: of this program, in another run,
-    or of another one. A closure is bound to its operands, to where AGPRs lie and to how denormals are treated, which
-    the key says, and to the program by a symbol only; what changes is in the state that it is given. Raises
+    or of another one. A closure is bound to its operands, to where AGPRs lie and to how denormals and what
+    overflows are treated, which the key says, and to the program by a symbol only; what changes is in the state that it is given. Raises
     Unsupported."""
     inst = line.inst
     assert inst is not None
@@ -54,7 +54,7 @@ def shared(ctx: Context, line: Line, index: int) -> Step:
         bound = line.facts["bound"] = _bound(line)
     if bound == "program":
         return decode(ctx, line, index)
-    key = ("step", ctx.regs.vgprs if bound == "registers" else 0, ctx.flush32)
+    key = ("step", ctx.regs.vgprs if bound == "registers" else 0, ctx.flush32, ctx.overflow)
     found = line.facts.get(key)
     if found is None:
         found = line.facts[key] = mfma(ctx, line) if inst.special == "mfma" else decode(ctx, line, index)

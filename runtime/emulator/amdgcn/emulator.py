@@ -29,6 +29,7 @@ from wavedsl.runtime.emulator.amdgcn.decode import shared
 from wavedsl.runtime.emulator.amdgcn.env import Env
 from wavedsl.runtime.emulator.amdgcn.launch import Launch, counted_registers
 from wavedsl.runtime.emulator.amdgcn.memory import MEMORY
+from wavedsl.runtime.emulator.amdgcn.scalar import sets_overflow
 from wavedsl.runtime.emulator.amdgcn.state import LANES, U8, U64, Registers, State, scalar_read
 from wavedsl.runtime.emulator.amdgcn.step import Context, Step, Unsupported
 from wavedsl.runtime.emulator.amdgcn.text import CODE_BASE, Kernel, Line, Program, parse
@@ -143,7 +144,8 @@ class _Engine:
         self.waves, self.lds, self.private = self.launch.waves, self.launch.lds, self.launch.private
         d = kernel.directives
         self.regs = Registers(*counted_registers(program))
-        self.context = Context(program, self.regs, target, int(d.get("float_denorm_mode_32", 0)) == 0)
+        overflow = bool(int(d.get("fp16_overflow", 0))) or any(sets_overflow(line) for line in program.lines)
+        self.context = Context(program, self.regs, target, int(d.get("float_denorm_mode_32", 0)) == 0, overflow)
         self.checker = Checker(self, seed) if self.checks else None
         self.env = Env(self.memory, self.checker)
         self.env.scratch_size = self.private

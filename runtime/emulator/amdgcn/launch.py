@@ -25,7 +25,7 @@ MODES = {
     "float_denorm_mode_16_64": (3,),
     "dx10_clamp": (1,),
     "ieee_mode": (1, 0),
-    "fp16_overflow": (0,),
+    "fp16_overflow": (0, 1),
 }
 """What a kernel may say of arithmetic, the default first. IEEE_MODE is for signalling NaNs, which rows do not tell
 apart."""

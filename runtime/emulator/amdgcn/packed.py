@@ -30,6 +30,7 @@ from wavedsl.runtime.emulator.amdgcn.step import (
     Step,
     Unsupported,
     flush32,
+    limited,
     modified,
     named,
     put,
@@ -76,9 +77,11 @@ def packed(ctx: Context, line: Line) -> Step:
             raise Unsupported(f"clamp on {inst.mnemonic}")
     r = ctx.regs.row(values[d.name])
     flush = wide and ctx.flush32
+    known = limited(fn) if ctx.overflow and kind is F16 else None
 
     def step(st: State) -> None:
-        lo, hi = (fn(*[h[side](st) for h in halves]) for side in (0, 1))
+        of_both = ([h[side](st) for h in halves] for side in (0, 1))
+        lo, hi = (fn(*sources) if known is None else known(st, sources) for sources in of_both)
         if wide:
             if flush:
                 lo, hi = flush32(lo), flush32(hi)
@@ -162,14 +165,20 @@ def fma_mix(ctx: Context, line: Line) -> Step:
     r = ctx.regs.row(v["d"])
     clamp = bool(m.get("clamp"))
 
+    def mixed(*sources: Any) -> Any:
+        x = fma32(*sources)
+        return unit_interval(x) if clamp else x
+
+    half_of = lambda *sources: mixed(*sources).astype(F16)  # noqa: E731
+    known = limited(half_of) if ctx.overflow else None
+
     def step(st: State) -> None:
-        x = fma32(*[q(st) for q in reads])
-        if clamp:
-            x = unit_interval(x)
+        sources = [q(st) for q in reads]
         if form == "fma_mix_f32":
-            put(st, r, np.asarray(x, F32).view(U32))
+            put(st, r, np.asarray(mixed(*sources), F32).view(U32))
             return
-        bits = np.broadcast_to(x.astype(F16).view(U16), (st.waves, LANES))
+        half = half_of(*sources) if known is None else known(st, sources)
+        bits = np.broadcast_to(half.view(U16), (st.waves, LANES))
         target = st.U[r].view(U16)[:, (1 if form.startswith("fma_mixhi") else 0) :: 2]
         np.copyto(target, bits, where=True if st.mask is None else st.mask)
 

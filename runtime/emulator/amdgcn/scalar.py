@@ -20,7 +20,7 @@ from wavedsl.runtime.emulator.amdgcn.state import (
     scalar_write,
     scc_write,
 )
-from wavedsl.runtime.emulator.amdgcn.step import Context, Step, Unsupported, named
+from wavedsl.runtime.emulator.amdgcn.step import FP16_OVFL, Context, Step, Unsupported, named
 from wavedsl.runtime.emulator.amdgcn.text import CODE_BASE, Line
 
 
@@ -94,9 +94,8 @@ def getpc(ctx: Context, line: Line, index: int) -> Step:
     return lambda st: w(st, np.broadcast_to(value, (st.waves,)))
 
 
-ARITHMETIC = U32(1 << 23 | 0x3FF)
-"""Of MODE: rounding, denormals, what clamps and minima make of NaN, what conversions to 16 bits do beyond the largest
-number."""
+ARITHMETIC = U32(0x3FF)
+"""Of MODE: rounding, denormals, what clamps and minima make of NaN."""
 
 
 def getreg(ctx: Context, line: Line) -> Step:
@@ -107,6 +106,14 @@ def getreg(ctx: Context, line: Line) -> Step:
         return lambda st: w(st, np.full(st.waves, zero))
     mask = U32((1 << size) - 1)
     return lambda st: w(st, (st.mode >> U32(offset)) & mask)
+
+
+def sets_overflow(line: Line) -> bool:
+    """Whether a line may change FP16_OVFL (`Context.overflow`)."""
+    if line.inst is None or line.inst.special != "setreg":
+        return False
+    name, offset, size = _hwreg(line.operands[0])
+    return name in ("HW_REG_MODE", "1") and offset <= FP16_OVFL < offset + size
 
 
 def setreg(ctx: Context, line: Line) -> Step:

@@ -21,7 +21,16 @@ from wavedsl.runtime.emulator.amdgcn.state import (
     State,
     vector_raw,
 )
-from wavedsl.runtime.emulator.amdgcn.step import Context, Step, named, put, read_source
+from wavedsl.runtime.emulator.amdgcn.step import (
+    FP16_OVFL,
+    Context,
+    Step,
+    Unsupported,
+    limited8,
+    named,
+    put,
+    read_source,
+)
 from wavedsl.runtime.emulator.amdgcn.text import Line
 
 
@@ -35,9 +44,10 @@ def cvt_pk_fp8(ctx: Context, line: Line) -> Step:
     sel = line.modifiers.get("op_sel", ())
     high = bool(sel and sel[-1])
     dtype = inst.extra
+    narrowed = (lambda st, x: limited8(st, x, dtype)) if ctx.overflow else (lambda st, x: x)
 
     def step(st: State) -> None:
-        low, up = (np.asarray(q(st)).astype(dtype).view(U8).astype(U16) for q in (a, b))
+        low, up = (np.asarray(narrowed(st, q(st))).astype(dtype).view(U8).astype(U16) for q in (a, b))
         target = st.U[r].view(U16)[:, (1 if high else 0) :: 2]
         bits = np.broadcast_to(low | (up << U16(8)), target.shape)
         np.copyto(target, bits, where=True if st.mask is None else st.mask)
@@ -62,6 +72,8 @@ def cvt_sr_fp8(ctx: Context, line: Line) -> Step:
 
     def step(st: State) -> None:
         x = np.ascontiguousarray(np.broadcast_to(a(st), (st.waves, LANES)))
+        if ctx.overflow and (st.mode >> U32(FP16_OVFL) & U32(1)).any():
+            raise Unsupported(f"`{line.text}` where FP16_OVFL is set")
         noise = b(st) >> U32(32 - kept)
         bits = np.where(np.isfinite(x), (x.view(U32) + noise) & U32(~((1 << kept) - 1) & 0xFFFFFFFF), x.view(U32))
         out = bits.view(F32).astype(dtype).view(U8)
@@ -149,6 +161,7 @@ def scale_down(ctx: Context, line: Line) -> Step:
     # op_sel bits: one per source, then the destination's; a nibble pair has two destination bits
     part = sel[2] + 2 * sel[3] if nibbles else sel[len(v) - 1] if len(v) <= 4 else sel[3]
     r = ctx.regs.row(v["d"])
+    narrowed = (lambda st, x: limited8(st, x, dtype)) if ctx.overflow and not nibbles else (lambda st, x: x)
 
     def step(st: State) -> None:
         values = [np.asarray(q(st)) for q in sources]
@@ -156,7 +169,7 @@ def scale_down(ctx: Context, line: Line) -> Step:
             word = values[0]
             values = [(word & U32(0xFFFF)).astype(U16).view(wide), (word >> U32(16)).astype(U16).view(wide)]
         s = scale_of(scale(st))
-        a, b = ((x.astype(F64) / s).astype(F32).astype(dtype).view(U8) for x in values)
+        a, b = (narrowed(st, (x.astype(F64) / s).astype(F32)).astype(dtype).view(U8) for x in values)
         mask = True if st.mask is None else st.mask
         if nibbles:
             target = st.U[r].view(U8)[:, part::4]

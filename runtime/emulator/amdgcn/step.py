@@ -6,9 +6,10 @@ denormal flushing bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Inst, Operand, Src
 from wavedsl.runtime.emulator.amdgcn.state import (
@@ -30,11 +31,12 @@ class Unsupported(Exception):
 
 
 class Context:
-    """What closures are bound to besides their operands: registers, target, modes of the kernel, the program."""
+    """What closures are bound to besides their operands: registers, target, modes of the kernel, the program.
+    `overflow`: FP16_OVFL of MODE may be set, so that results of 16 and 8 bits are asked about it."""
 
-    def __init__(self, program: Program, regs: Registers, target: str, flush32: bool):
+    def __init__(self, program: Program, regs: Registers, target: str, flush32: bool, overflow: bool = False):
         self.program, self.regs, self.target = program, regs, target
-        self.flush32 = flush32
+        self.flush32, self.overflow = flush32, overflow
         self.clock = 0
 
 
@@ -51,6 +53,42 @@ def flush32(x: Any) -> Any:
     """Denormals to zero of the same sign."""
     small = np.abs(x) < _TINY32
     return np.where(small, np.copysign(F32(0), x), x) if small.any() else x
+
+
+FP16_OVFL = 23
+"""Its bit of MODE: results of 16 bits that are infinite though no source is, and everything beyond the largest number
+of an 8-bit float, become the largest number."""
+
+
+POLES = ("v_rcp_f16", "v_rsq_f16", "v_log_f16", "v_div_fixup_f16")
+"""Rows with a finite source, zero, of which the result is infinite by itself."""
+
+
+def limited(fn: Callable[..., Any], mnemonic: str = "") -> Callable[..., Any]:
+    """`fn` with results that know FP16_OVFL: `fn(state, sources)`. Divisions by zero stay infinite (AMDGPUUsage)."""
+    pole = mnemonic.startswith(POLES)
+
+    def known(st: State, sources: Sequence[Any]) -> Any:
+        out = np.asarray(fn(*sources))
+        clamps = (st.mode >> U32(FP16_OVFL) & U32(1)).astype(bool)[:, None]
+        if not clamps.any() or not np.isinf(out).any():
+            return out
+        beyond: Any = clamps & np.isinf(out)
+        for x in sources:
+            beyond = beyond & np.isfinite(x) & (not pole or x != 0)
+        return np.where(beyond, np.copysign(np.finfo(out.dtype).max, out), out)
+
+    return known
+
+
+def limited8(st: State, x: Any, dtype: Any) -> Any:
+    """f32 numbers before they are rounded to floats of 8 bits: FP16_OVFL takes infinity for the largest number, too, as
+    ROCm's emulator of gfx1250 does (docs/unverified.md)."""
+    clamps = (st.mode >> U32(FP16_OVFL) & U32(1)).astype(bool)[:, None]
+    if not clamps.any():
+        return x
+    most = float(ml_dtypes.finfo(dtype).max)
+    return np.where(clamps & (np.abs(x) > most), np.copysign(F32(most), x), x)
 
 
 def modified(read: Read, neg: bool, absolute: bool) -> Read:

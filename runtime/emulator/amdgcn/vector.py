@@ -32,6 +32,7 @@ from wavedsl.runtime.emulator.amdgcn.step import (
     Step,
     Unsupported,
     flush32,
+    limited,
     modified,
     named,
     read_source,
@@ -119,8 +120,14 @@ def vector(ctx: Context, line: Line) -> Step:
             reads.append(lambda st: to_lanes(st.S[53]))
     fn = _with_output_modifiers(ctx, inst, m)
     writes = _vector_writes(ctx, line, values, sel, len(ins))
+    halves = ctx.overflow and any(o.writes and o.dtype == "f16" for o in inst.operands)
     if inst.encoding == "DPP":
+        if halves:
+            raise Unsupported(f"`{line.text}`: DPP of halves in a kernel that sets FP16_OVFL")
         return _dpp_step(line, reads, fn, writes)
+    if halves:
+        (write,), known = writes, limited(fn, inst.mnemonic)
+        return lambda st: write(st, known(st, [r(st) for r in reads]))
     return _assemble(reads, fn, writes)
 
 
