@@ -44,9 +44,9 @@ _OF_THE_RUN = frozenset(("time", "getpc"))
 
 def shared(ctx: Context, line: Line, index: int) -> Step:
     """`decode` of a line, or what an earlier line of the same spelling was decoded to: of this program, in another run,
-    or of another one. A closure is bound to its operands, to where AGPRs lie and to how denormals and what
-    overflows are treated, which the key says, and to the program by a symbol only; what changes is in the state that it is given. Raises
-    Unsupported."""
+    or of another one. A closure is bound to its operands, to where AGPRs lie and to how denormals and overflows are
+    treated, which the key says, and to the program by a symbol only; what changes is in the state that it is given.
+    Raises Unsupported."""
     inst = line.inst
     assert inst is not None
     bound = line.facts.get("bound")
