@@ -60,39 +60,55 @@ def _zero(b: Builder, t: Any, loc: Loc | None) -> Node:
 
 
 def conditional(b: Builder, condition: Any, then: Any, otherwise: Any) -> Any:
-    """`cond`: two `when`s, one with the condition and one with its opposite, that hand on the results."""
+    """`cond`: two `when`s, one with the condition and one with its opposite, that hand on the results; one, where the
+    other function returns what is there anyway: its results are what the `when` starts from."""
     loc = here()
     flag = b.node_of(condition, "cond", loc)
-    first = Region(loc=loc)
+    first, second = Region(loc=loc), Region(loc=loc)
     found = _branch(b, "cond", then, (), first, loc)
-    if otherwise is None and all(n.op.startswith("atomic_") for n in found):
-        found = []  # `lambda: wd.atomic_add(…)`: what was there before is nobody's
-    if found and otherwise is None:
-        raise TraceError(
-            "cond: the function returns a value, but there is no other branch", loc,
-            hint="give wd.cond a third argument that returns the value where the condition does not hold",
-        )  # fmt: skip
-    first.yields = tuple(words(b, found, loc, first))
-    inits = [_zero(b, n.type, loc) for n in first.yields]
-    b.carries(first, [n.type for n in inits], [("result", loc)] * len(found))
-    results = _when(b, flag, inits, first, loc)
     if otherwise is None:
+        if all(n.op.startswith("atomic_") for n in found):
+            found = []  # `lambda: wd.atomic_add(…)`: what was there before is nobody's
+        if found:
+            raise TraceError(
+                "cond: the function returns a value, but there is no other branch", loc,
+                hint="give wd.cond a third argument that returns the value where the condition does not hold",
+            )  # fmt: skip
+        b.carries(first, [], [])
+        _when(b, flag, (), first, loc)
         return None
-    passed = [v.node for v in results or ()]
-    second = Region(loc=loc)
-    b.carries(second, [n.type for n in passed], [("result", loc)] * len(passed))
     other = _branch(b, "cond", otherwise, (), second, loc)
     if not _alike(other, [n.type for n in found]):
         have, want = (", ".join(str(n.type) for n in nodes) or "nothing" for nodes in (other, found))
         raise TraceError(
             f"cond: one function returns {want}, the other {have}", loc, hint="return values of equal types"
         )
-    second.yields = tuple(words(b, other, loc, second))
-    opposite = b.emit("invert", (flag,), {}, loc)
-    results = _when(b, opposite, passed, second, loc)
+
+    def branch(flag: Node, starts: Sequence[Node], region: Region, yields: Sequence[Node]) -> Any:
+        region.yields = tuple(words(b, yields, loc, region))
+        b.carries(region, [n.type for n in starts], [("result", loc)] * len(yields))
+        return _when(b, flag, starts, region, loc)
+
+    if (outside := _made_before(b, second, other)) is not None:
+        results = branch(flag, words(b, outside, loc), first, found)
+    elif (outside := _made_before(b, first, found)) is not None:
+        results = branch(b.emit("invert", (flag,), {}, loc), words(b, outside, loc), second, other)
+    else:
+        inits = [_zero(b, ValueType(n.dims, dt.i32) if n.dtype is dt.i1 else n.type, loc) for n in found]
+        passed = [v.node for v in branch(flag, inits, first, found) or ()]
+        results = branch(b.emit("invert", (flag,), {}, loc), passed, second, other)
     if isinstance(results, tuple):
         results = tuple(flags(b, results, found, loc))
     return results[0] if isinstance(results, tuple) and len(results) == 1 else results
+
+
+def _made_before(b: Builder, region: Region, returned: Sequence[Node]) -> list[Node] | None:
+    """What a branch returns, where it is there without the branch: made outside of it, or a number that the text says.
+    None for a branch that computes."""
+    if any(n.op not in ("fill", "constant") for n in region.nodes):
+        return None
+    inside = {n.id: n for n in region.nodes}
+    return [b.emit(n.op, (), dict(n.attrs), n.loc) if n.id in inside else n for n in returned]
 
 
 def while_loop(b: Builder, condition: Any, body: Any, init_args: Any) -> Any:
