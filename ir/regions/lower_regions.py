@@ -373,7 +373,7 @@ def emit_region(
         low.b.barrier()  # readers of these buffers, of an earlier pass, are done
     chunk_steps, next_keys = yield_steps(low, list(zip(region.carries, next_values(n))))
     steps += chunk_steps
-    ringed = any(x.id in low.reads.ring_of for x in region_nodes(region))
+    ringed = any(x.id in low.reads.ring_of or _runs_beside(low, x) for x in region_nodes(region))
     body = program_order(steps, slots, cyclic=cyclic, around_loops=not ringed)
     wait_for_early_tiles(low, region, body, steps)
     if ringed:
@@ -384,6 +384,11 @@ def emit_region(
         emit_straight(low.b, body, steps, env, 0)
     env.iteration = 0
     return [env[k] for k in next_keys]
+
+
+def _runs_beside(low: Lowering, n: Node) -> bool:
+    """Whether a node is a product that runs on beside what follows it, and says itself when its tiles are read."""
+    return low.matrix.strategy.bulk and n.op in PRODUCTS and low.inference.mmas[n.id].atom.asynchronous
 
 
 def initial_chunks(low: Lowering, n: Node, region: Region, env: Env) -> list[tuple[Key, Value]]:
@@ -423,6 +428,10 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
 
     flag = same_for_all(low, n.inputs[0], context.env)
     carried = initial_chunks(low, n, region, context.env)
+    if low.matrix.strategy.bulk:
+        from wavedsl.ir.regions.ring_loops import wait_for_brought  # what chips without bulk copies never need
+
+        wait_for_brought(low, region)
     env, outer_dim, outer_base = enter(low, context)
     # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
     results = in_branch(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from wavedsl.ir.dataflow.graph import Node, Region, ValueType, region_nodes
+from wavedsl.ir.dataflow.graph import REGIONS, Node, Region, ValueType, region_nodes
 from wavedsl.ir.kernel.builder import MOST_TURNS
 from wavedsl.ir.kernel.kernel_ir import PRED, Value
 from wavedsl.ir.kernel.same_registers import arguments, same_values
@@ -223,8 +223,7 @@ def emit_ring_loop(frame: LoopFrame, body: BodySchedule) -> list[Value]:
     low, region, steps, trips = frame.low, frame.region, frame.steps, frame.trips
     rings = rings_inside(low, region)
     mine = [ring for ring in rings if ring.region is region]
-    for ring in _brought_before(low, region):
-        wait_full(low, ring)  # here, since the loop may have no trip and what has been started must be waited for
+    wait_for_brought(low, region)
     if isinstance(trips, int) and trips == 1:
         inner = frame.env_with(frame.carried)
         _trip(frame, body, inner, 0, mine)
@@ -301,14 +300,16 @@ def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) ->
     return list(loop.results[: len(inits)])
 
 
-def _brought_before(low: Lowering, region: Region) -> list[Ring]:
-    """Rings of regions around a loop whose tiles products of the loop, or of loops inside it, read."""
-    inside = [n for n in region_nodes(region) if n.op == "iterate"]
-    regions = [region, *(n.attrs["body"] for n in inside)]
+def wait_for_brought(low: Lowering, region: Region) -> None:
+    """In front of a loop or a branch, wait for the tiles of regions around it that its products read: it may have no
+    trip, or not be taken, and what has been started must be waited for before its slot is given back."""
+    regions = [region, *(n.attrs["body"] for n in region_nodes(region) if n.op in REGIONS)]
     products = [n for r in regions for n in asynchronous(low, r)]
     ports = [x.id for n in products for x in low.inference.mmas[n.id].ports]
     read = {id(low.reads.ring_of[x]) for x in ports if x in low.reads.ring_of}
-    return [ring for ring in low.reads.rings if id(ring) in read and all(ring.region is not r for r in regions)]
+    for ring in low.reads.rings:
+        if id(ring) in read and all(ring.region is not r for r in regions):
+            wait_full(low, ring)
 
 
 def _done_in_loops(low: Lowering, region: Region) -> list[Ring]:
