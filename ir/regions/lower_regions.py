@@ -447,6 +447,8 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
     from wavedsl.ir.regions.copying import in_branch  # what kernels without branches never need
 
     flag = same_for_all(low, n.inputs[0], context.env)
+    if flag.const is False:
+        low.unreached |= {x.id for x in region_nodes(region)}
     carried = initial_chunks(low, n, region, context.env)
     if low.matrix.strategy.bulk:
         from wavedsl.ir.regions.ring_loops import wait_for_brought  # what chips without bulk copies never need

@@ -213,3 +213,24 @@ def test_either_function_may_hand_on_what_is_there(target: str) -> None:
         doubled = x if which > 0 else x * 2
         small, flag = (doubled * 3, x > 0) if which > 1 else (np.full(128, 5, np.float32), x < 0)
         np.testing.assert_array_equal(y, np.where(flag, small, -small))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("target", TARGETS)
+def test_conditions_that_are_known(target: str, holds: bool) -> None:
+    """The only tile's number decides: the record of a kernel without the product said that it multiplies."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 16)])
+    def kernel(a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](1.0)])
+        def loop(acc):
+            x, y = wd.read(a), wd.read(b)
+            known = wd.tile_start(M) < 16 if holds else wd.tile_start(M) >= 16
+            return wd.cond(known, lambda: wd.mma(x, y, acc), lambda: acc)
+
+        wd.write(loop, c)
+
+    a, b, c = small(18, 40).astype(ml_dtypes.bfloat16), small(32, 40).astype(ml_dtypes.bfloat16), np.zeros((18, 32))
+    c = c.astype(np.float32)
+    kernel.compile(a, b, c, target=target).emulate(a, b, c)
+    np.testing.assert_array_equal(c, 1 + holds * (a.astype(np.float32) @ b.astype(np.float32).T))
