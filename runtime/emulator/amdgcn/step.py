@@ -61,8 +61,8 @@ of an 8-bit float, become the largest number."""
 
 
 def limited(fn: Callable[..., Any], pole: bool = False) -> Callable[..., Any]:
-    """`fn` with results that know FP16_OVFL: `fn(state, sources)`. `pole`: it is infinite at zero by itself, and stays so
-    (AMDGPUUsage)."""
+    """`fn` with results that know FP16_OVFL: `fn(state, sources)`. `pole`: it is infinite at zero by itself, and stays
+    so (AMDGPUUsage)."""
 
     def known(st: State, sources: Sequence[Any]) -> Any:
         out = np.asarray(fn(*sources))
