@@ -24,6 +24,7 @@ from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.same_values import meaning
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name, evaluate
 
@@ -139,19 +140,26 @@ def _multiple(dtype: dt.DType, moved: Moved) -> int:
 
 WORD_BITS = 32
 MOST_DIVISOR = 1 << 16
+"""The largest power of two that is looked for."""
+PASSING: dict[str, tuple[int, ...]] = {
+    "add": (0, 1), "sub": (0, 1), "minimum": (0, 1), "maximum": (0, 1), "where": (1, 2), "mul": (0, 1),
+}  # fmt: skip
+"""Operations of which a divisor follows from those of these operands."""
 
 
 def divisor(n: Node) -> int:
     """A power of two that divides an integer, as far as the products and sums that it is made of say; they may wrap."""
-    if n.op == "constant":
-        value = int(n.attrs["value"])
-        return min(value & -value, MOST_DIVISOR) if value else MOST_DIVISOR
-    parts = {"add": (0, 1), "sub": (0, 1), "minimum": (0, 1), "maximum": (0, 1), "where": (1, 2)}.get(n.op)
-    if parts is not None:
-        return min(divisor(n.inputs[i]) for i in parts)
-    if n.op == "mul":
-        return min(divisor(n.inputs[0]) * divisor(n.inputs[1]), MOST_DIVISOR)
-    return 1
+    known: dict[int, int] = {}
+    for x in postorder(n, lambda x: [x.inputs[i] for i in PASSING.get(x.op, ())], known):
+        parts = [known[x.inputs[i].id] for i in PASSING.get(x.op, ())]
+        if x.op == "constant":
+            value = int(x.attrs["value"])
+            known[x.id] = min(value & -value, MOST_DIVISOR) if value else MOST_DIVISOR
+        elif x.op == "mul":
+            known[x.id] = min(parts[0] * parts[1], MOST_DIVISOR)
+        else:
+            known[x.id] = min(parts, default=1)
+    return known[n.id]
 
 
 def _own_number(graph: Graph, n: Node) -> tuple[int, int] | None:

@@ -122,3 +122,22 @@ def test_starts_that_nothing_is_known_of_stay_as_they_are(target: str) -> None:
     x, where, y = rng.random(300, np.float32), np.array([0, 1, 3, 4, -1], np.int32), np.zeros((5, 64), np.float32)
     kernel.compile(x, where, y, target=target).emulate(x, where, y)
     np.testing.assert_array_equal(y, [part(x, 64 * w + max(w, 3), 64) for w in where])
+
+
+def test_starts_that_many_sums_are_made_of() -> None:
+    """Each sum is looked at once, however many others it is part of; none is too deep."""
+
+    @wd.wave([wd.WorkgroupConstraint(G, 1, 0)], subs={L: 256})
+    def kernel(x: wd.Memory[N, wd.f32], where: wd.Memory[G, wd.i32], y: wd.Memory[G, L, wd.f32]):
+        first = wd.read(where) * 16
+        for _ in range(60):
+            first = first + first
+        for _ in range(1500):
+            first = first + 32
+        first = first - 48000 + wd.read(where) * 64
+        wd.write(wd.read(x[first : first + L]), y)
+
+    x, where, y = rng.random(300, np.float32), np.array([0, 1, 3, 4, -1], np.int32), np.zeros((5, 256), np.float32)
+    kernel.evaluate(x, where, y)
+    np.testing.assert_array_equal(y, [part(x, 64 * w, 256) for w in where])
+    assert "dwordx4" in kernel.compile(x, where, y, target="gfx942").asm
