@@ -21,6 +21,8 @@ from wavedsl.ir import rounding
 A = Any
 GFX90A = frozenset(("gfx90a",))
 _NO_SDWA = ("_e32", "_e64", "_dpp")
+POLES_F16 = ("v_rcp_f16", "v_rsq_f16", "v_log_f16", "v_div_fixup_f16")
+"""Rows of halves with a finite source, zero, of which the result is infinite."""
 QUARTER: dict[str, Any] = {"latency": 16, "issue": 16}
 U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
 F32, F64, F16 = np.float32, np.float64, np.float16

@@ -24,6 +24,7 @@ from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.dataflow.graph import Mapping as ResolvedMapping
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.same_values import meaning
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name, evaluate
 
@@ -32,13 +33,15 @@ from wavedsl.ir.symbols import dim_name, evaluate
 class Moved:
     """A dimension of the array that is indexed by `dim` of the value, moved: by `start`, in elements below `count`
     (both single i32 nodes, None: by nothing, all), or modulo `modulus`. `step`: of a part that lies inside of the array
-    wherever a workgroup's own begins, elements of which `start` is a multiple; 0 of others."""
+    wherever a workgroup's own begins, elements of which `start` is a multiple; 0 of others. `multiple`: a power of two
+    that divides `start`, wherever the part may lie; 0 where none is known."""
 
     dim: Any
     start: Node | None = None
     count: Node | None = None
     modulus: int | None = None
     step: int = 0
+    multiple: int = 0
 
 
 @dataclass
@@ -84,7 +87,7 @@ def _placement(graph: Graph, n: Node, mapping: ResolvedMapping) -> Placement | N
                 continue
             moved = _moved(index)
             if moved is not None and not argument.dtype.packed:
-                moved = replace(moved, step=_step(graph, dim, moved))
+                moved = replace(moved, step=_step(graph, dim, moved), multiple=_multiple(argument.dtype, moved))
         elif c == dim and (dim in mapping.dims or dim in index_dims):
             own.append(dim)
             continue
@@ -97,7 +100,7 @@ def _placement(graph: Graph, n: Node, mapping: ResolvedMapping) -> Placement | N
             moved = _modulo(graph, c, dim)
         if moved is None or moved.dim in own or moved.dim not in values:
             return None
-        if last and not moved.step and not _known(graph, moved):
+        if last and not moved.step and not moved.multiple and not _known(graph, moved):
             return None
         own.append(moved.dim)
         found.moved[dim_name(dim)] = moved
@@ -124,6 +127,39 @@ def _step(graph: Graph, along: Any, moved: Moved) -> int:
     cuts = [c for c in graph.constraints if getattr(c, "dim", None) == moved.dim and hasattr(c, "tile")]
     tiles = [evaluate(c.tile, graph.subs) for c in cuts]
     return found[0] if tiles and all(isinstance(t, int) and length % t == 0 for t in tiles) else 0
+
+
+def _multiple(dtype: dt.DType, moved: Moved) -> int:
+    """A power of two that divides the start of a part, in elements that are a word or more together; 0 if there is
+    none, or where a count says how far it reaches."""
+    if moved.start is None or moved.count is not None:
+        return 0
+    found = divisor(moved.start)
+    return found if found > 1 and found * dtype.bits >= WORD_BITS else 0
+
+
+WORD_BITS = 32
+MOST_DIVISOR = 1 << 16
+"""The largest power of two that is looked for."""
+PASSING: dict[str, tuple[int, ...]] = {
+    "add": (0, 1), "sub": (0, 1), "minimum": (0, 1), "maximum": (0, 1), "where": (1, 2), "mul": (0, 1),
+}  # fmt: skip
+"""Operations of which a divisor follows from those of these operands."""
+
+
+def divisor(n: Node) -> int:
+    """A power of two that divides an integer, as far as the products and sums that it is made of say; they may wrap."""
+    known: dict[int, int] = {}
+    for x in postorder(n, lambda x: [x.inputs[i] for i in PASSING.get(x.op, ())], known):
+        parts = [known[x.inputs[i].id] for i in PASSING.get(x.op, ())]
+        if x.op == "constant":
+            value = int(x.attrs["value"])
+            known[x.id] = min(value & -value, MOST_DIVISOR) if value else MOST_DIVISOR
+        elif x.op == "mul":
+            known[x.id] = min(parts[0] * parts[1], MOST_DIVISOR)
+        else:
+            known[x.id] = min(parts, default=1)
+    return known[n.id]
 
 
 def _own_number(graph: Graph, n: Node) -> tuple[int, int] | None:

@@ -63,6 +63,8 @@ class ReadPlans:
     """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
     kept: set[int] = field(default_factory=set)
     """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
+    taken: dict[int, int] = field(default_factory=dict)
+    """Staged reads of a loop whose elements lanes take in the one branch that uses them: id → the branch's."""
     rings: list[Any] = field(default_factory=list)
     ring_of: dict[int, Any] = field(default_factory=dict)
     """Reads whose tiles bulk copies bring: id → their `Ring`."""

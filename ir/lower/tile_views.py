@@ -44,7 +44,7 @@ def tile_info(low: Lowering, n: Node) -> ArrayInfo:
         return info
     dims = tuple(found.moved[dim_name(d)].dim if dim_name(d) in found.moved else d for d in info.dims)
     free = frozenset(dim_name(m.dim) for m in found.moved.values() if m.modulus is None)
-    starts = tuple((dim_name(m.dim), m.step) for m in found.moved.values() if m.step)
+    starts = tuple((dim_name(m.dim), m.step or m.multiple) for m in found.moved.values() if m.step or m.multiple)
     parts = windows(low, n)
     if not parts:
         return replace(info, dims=dims, moved=free, starts=starts)

@@ -34,6 +34,7 @@ from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.lowering_notes import LoopNote
 from wavedsl.ir.lower.product_order import operands_first, products_together
 from wavedsl.ir.lower.rings import wait_full
+from wavedsl.ir.regions.branch_reads import buffers_read, find_taken, with_taken
 from wavedsl.ir.regions.early_tiles import wait_for_early_tiles
 from wavedsl.ir.regions.emit_loop import emit_pipelined, emit_straight, synchronise
 from wavedsl.ir.regions.loop_frame import LoopFrame
@@ -45,21 +46,31 @@ from wavedsl.ir.schedule.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.schedule.plan_body import plan_body, program_order, reads_late
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, Step
 from wavedsl.ir.schedule.trips_ahead import ahead_problem, further_ahead
+from wavedsl.ir.staging.copy_steps import copy_steps
 from wavedsl.ir.staging.lower_reads import direct_steps, fragment_steps, staged_steps
 from wavedsl.ir.staging.made_tiles import made_before, store_step
 from wavedsl.ir.staging.memory_depth import beside
-from wavedsl.ir.staging.plan_reads import holds_loop, invariant_reads, plan_staged_reads
+from wavedsl.ir.staging.plan_reads import (
+    holds_loop,
+    invariant_reads,
+    plan_staged_reads,
+    product_clocks,
+    wants_shared,
+)
 
 
-def region_steps(low: Lowering, region: Region, done: Sequence[Node] = ()) -> list[Step]:
-    """Steps of one region but for the nodes that are `done`; staged reads are planned together so that they share the
-    memory budget."""
+def region_steps(
+    low: Lowering, region: Region, done: Sequence[Node] = (), branch: Node | None = None
+) -> list[Step]:
+    """Steps of one region, of a `branch` maybe, but for the nodes that are `done`; staged reads are planned together so
+    that they share the memory budget."""
     nodes = [n for n in region.nodes if n not in done]
     plan_staged_reads(low, region, [n for n in nodes if n.id not in low.reads.kept])
-    steps: list[Step] = []
-    for n in nodes:
-        steps += node_steps(low, n)
-    return steps
+    find_taken(low, region)
+    found = [(n, node_steps(low, n)) for n in nodes]
+    if branch is not None and branch.id in low.reads.taken.values():
+        return with_taken(low, branch, found)
+    return [step for _, steps in found for step in steps]
 
 
 def emit_invariant(
@@ -109,7 +120,10 @@ def node_steps(low: Lowering, n: Node, once: bool = False) -> list[Step]:
     if n.id in low.reads.kept and not once:
         return fragment_steps(low, n)
     if n.op == "read":
-        steps = staged_steps(low, n, once) if n.id in low.reads.staged else direct_steps(low, n)
+        if n.id in low.reads.taken:
+            steps = [] if low.reads.staged[n.id].copied_by is not None else copy_steps(low, n)
+        else:
+            steps = staged_steps(low, n, once) if n.id in low.reads.staged else direct_steps(low, n)
         if is_late(low, n):
             return [late_step(low, n, steps)]
         for s in steps:
@@ -174,6 +188,10 @@ def loop_step(low: Lowering, n: Node) -> Step:
     name = f"iterate {region.dim} %{n.id}" if n.op == "iterate" else f"{n.op} %{n.id}"
     step = Step(name, "effect", (("issue", 1),), 1, uses, defs, emit, "", n.loc)
     step.loop = n.op != "when"
+    if n.op == "when":
+        step.reads = buffers_read(low, n)
+        if clocks := product_clocks(low, region):
+            step.resources, step.latency = (("mfma", clocks), ("issue", clocks)), clocks
     step.writes = tuple(
         dict.fromkeys(x.attrs["memory"] for x in region_nodes(region) if "memory" in x.attrs and ROWS[x.op].effect)
     )
@@ -186,7 +204,7 @@ def captured_keys(low: Lowering, region: Region) -> tuple[Key, ...]:
     out: dict[Key, None] = {}
     for x in region_nodes(region):
         for y in x.inputs:
-            if y.id not in inside:
+            if y.id not in inside and y.id not in low.reads.taken:
                 for k in low.keys(y):
                     out.setdefault(k)
     for y in region.yields:
@@ -303,7 +321,7 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
     all trips."""
     low, region, steps, dim = frame.low, frame.region, frame.steps, str(frame.region.dim)
     depth, room = max(slots.values(), default=1), room_for_loads(low, frame.carried)
-    if holds_loop(region):
+    if holds_loop(region, lambda n: wants_shared(low, n)):
         body = program_order(steps, slots, cyclic=True)
     else:
         body = plan_body(
@@ -362,12 +380,14 @@ def enter(low: Lowering, context: Context) -> tuple[Env, str | None, dict[str, A
 
 
 def emit_region(
-    low: Lowering, n: Node, region: Region, env: Env, carried: Sequence[tuple[Key, Value]], cyclic: bool
-) -> list[Value]:
-    """A region as written, once; what it yields for what is carried. `env` is extended."""
+    low: Lowering, n: Node, region: Region, env: Env, carried: Sequence[tuple[Key, Value]], cyclic: bool,
+    iteration: Any = 0,
+) -> list[Value]:  # fmt: skip
+    """A region as written, once; what it yields for what is carried. `env` is extended. `iteration`: the trip around it
+    that it is part of, which says where tiles lie that were copied for it."""
     for key, v in carried:
         env.fixed[key] = v
-    steps = region_steps(low, region)
+    steps = region_steps(low, region, branch=n)
     slots = ring_depths(low, steps)
     if slots:
         low.b.barrier()  # readers of these buffers, of an earlier pass, are done
@@ -381,7 +401,7 @@ def emit_region(
 
         emit_once(low, region, body, steps, env)
     else:
-        emit_straight(low.b, body, steps, env, 0)
+        emit_straight(low.b, body, steps, env, iteration)
     env.iteration = 0
     return [env[k] for k in next_keys]
 
@@ -427,6 +447,8 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
     from wavedsl.ir.regions.copying import in_branch  # what kernels without branches never need
 
     flag = same_for_all(low, n.inputs[0], context.env)
+    if flag.const is False:
+        low.unreached |= {x.id for x in region_nodes(region)}
     carried = initial_chunks(low, n, region, context.env)
     if low.matrix.strategy.bulk:
         from wavedsl.ir.regions.ring_loops import wait_for_brought  # what chips without bulk copies never need
@@ -434,8 +456,9 @@ def emit_when(low: Lowering, n: Node, region: Region, context: Context) -> None:
         wait_for_brought(low, region)
     env, outer_dim, outer_base = enter(low, context)
     # Sums' registers hold what is computed of them: in front of a branch it would stand beside them.
+    at = context.iteration
     results = in_branch(
-        low, flag, region, [v for _, v in carried], lambda: emit_region(low, n, region, env, carried, False),
+        low, flag, region, [v for _, v in carried], lambda: emit_region(low, n, region, env, carried, False, at),
         stay=low.computes_late(region), one_of=n.attrs.get("one_of"), busiest=n.attrs.get("busiest"),
     )  # fmt: skip
     low.loop_dim, low.base = outer_dim, outer_base

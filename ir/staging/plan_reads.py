@@ -86,7 +86,7 @@ def _attempts(
 ) -> list[tuple[int, int]]:
     """Numbers of stages, each with the bytes of shared memory that they may take, the best first."""
     depth = low.choices.stages or (4 if _asynchronous(low) else 2)
-    if trips == 1 or holds_loop(region):
+    if trips == 1 or holds_loop(region, lambda n: wants_shared(low, n)):
         depth = 1
     if trips is not None:
         depth = max(1, min(depth, trips))
@@ -532,6 +532,14 @@ def contraction_fed(low: Lowering, n: Node) -> str | None:
     return found
 
 
-def holds_loop(region: Region) -> bool:
-    """Whether another loop, or a condition, lies directly inside this region."""
-    return any(n.op in REGIONS for n in region.nodes)
+def holds_loop(region: Region, staged: Callable[[Node], bool] = lambda n: True) -> bool:
+    """Whether another loop lies inside this region, or a condition with reads that are staged: what is in flight for
+    later trips could not be counted there."""
+    for n in region.nodes:
+        if n.op == "when":
+            inside = n.attrs["body"]
+            if any(x.op == "read" and staged(x) for x in inside.nodes) or holds_loop(inside, staged):
+                return True
+        elif n.op in REGIONS:
+            return True
+    return False

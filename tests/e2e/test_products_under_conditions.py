@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -73,6 +74,56 @@ def test_blocks_that_are_zero(target: str, where: str, which: str) -> None:
             elif where == "both":
                 want[rows] *= 2
     np.testing.assert_array_equal(c, want)
+
+
+def shared_tiles(which: str) -> Any:
+    """Tiles that a branch and something else use: a sum in every trip, another branch, a branch in the branch."""
+    cut = [wd.WorkgroupConstraint(M, 64, 0), wd.TilingConstraint(K, 32)]
+
+    @wd.wave(cut)
+    def kernel(
+        a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], e: wd.Memory[N, K, wd.bf16],
+        use: wd.Memory[J, 2, wd.i32], c: wd.Memory[2, M, N, wd.f32], sums: wd.Memory[M, wd.f32],
+    ):  # fmt: skip
+        zeros = wd.Register[M, N, wd.f32](0.0)
+
+        @wd.iterate(K, init_args=[zeros, zeros, wd.Register[M, wd.f32](0.0)])
+        def loop(one, two, total):
+            x, y, z = wd.read(a), wd.read(b), wd.read(e)
+            trip = wd.tile_start(K) // 32
+            first, second = wd.read(use[trip, 0]) > 0, wd.read(use[trip, 1]) > 0
+            if which == "nested":
+                inner = lambda: wd.cond(second, lambda: wd.mma(x, y, one), lambda: one)  # noqa: E731
+                return wd.cond(first, inner, lambda: one), two, total
+            one = wd.cond(first, lambda: wd.mma(x, y, one), lambda: one)
+            if which == "sum":
+                return one, two, total + wd.sum(wd.cast(x, wd.f32), dim=K)
+            return one, wd.cond(second, lambda: wd.mma(x, z, two), lambda: two), total
+
+        one, two, total = loop
+        wd.write(one, c[0, :, :])
+        wd.write(two, c[1, :, :])
+        wd.write(total, sums)
+
+    return kernel
+
+
+@pytest.mark.parametrize("k", [320, 326, 321])
+@pytest.mark.parametrize("which", ["sum", "two", "nested"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_that_others_use_too(target: str, which: str, k: int) -> None:
+    """Rows of 321 bf16 numbers are copied by no bulk copy, and by lanes two bytes at a time."""
+    m, n, trips = 128, 64, -(-k // 32)
+    a, b, e = (small(x, k).astype(ml_dtypes.bfloat16) for x in (m, n, n))
+    use = rng.integers(0, 2, (trips, 2)).astype(np.int32)
+    use[0], use[1], use[2] = (0, 1), (1, 0), (1, 1)
+    c, sums = np.full((2, m, n), 7, np.float32), np.full(m, 7, np.float32)
+    shared_tiles(which).compile(a, b, e, use, c, sums, target=target).emulate(a, b, e, use, c, sums)
+    first, second = (np.repeat(use[:, i], 32)[:k].astype(np.float32) for i in (0, 1))
+    x, y, z = (v.astype(np.float32) for v in (a, b, e))
+    np.testing.assert_array_equal(c[0], (x * (first * second if which == "nested" else first)) @ y.T)
+    np.testing.assert_array_equal(c[1], (x * second) @ z.T if which == "two" else 0)
+    np.testing.assert_array_equal(sums, x.sum(1) if which == "sum" else 0)
 
 
 def masked(where: str, rows: int = 64, keys: int = 32, **schedule: Any) -> Any:
@@ -162,3 +213,24 @@ def test_either_function_may_hand_on_what_is_there(target: str) -> None:
         doubled = x if which > 0 else x * 2
         small, flag = (doubled * 3, x > 0) if which > 1 else (np.full(128, 5, np.float32), x < 0)
         np.testing.assert_array_equal(y, np.where(flag, small, -small))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("target", TARGETS)
+def test_conditions_that_are_known(target: str, holds: bool) -> None:
+    """The only tile's number decides: the record of a kernel without the product said that it multiplies."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 16)])
+    def kernel(a: wd.Memory[M, K, wd.bf16], b: wd.Memory[N, K, wd.bf16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](1.0)])
+        def loop(acc):
+            x, y = wd.read(a), wd.read(b)
+            known = wd.tile_start(M) < 16 if holds else wd.tile_start(M) >= 16
+            return wd.cond(known, lambda: wd.mma(x, y, acc), lambda: acc)
+
+        wd.write(loop, c)
+
+    a, b, c = small(18, 40).astype(ml_dtypes.bfloat16), small(32, 40).astype(ml_dtypes.bfloat16), np.zeros((18, 32))
+    c = c.astype(np.float32)
+    kernel.compile(a, b, c, target=target).emulate(a, b, c)
+    np.testing.assert_array_equal(c, 1 + holds * (a.astype(np.float32) @ b.astype(np.float32).T))

@@ -27,6 +27,9 @@ CASES: dict[str, tuple[str, ...]] = {
         "--bits 4 --m 40 --n 70 --k 50", "--bits 8 --m 33 --n 64 --k 64 --dtype bf16",
         "--format mxfp4 --m 40 --n 70 --k 160", "--format mxfp4 --activations mxfp4 --k 256",
     ),
+    "block_sparse_attention": (
+        "--tokens 150 --d 32", "--mask causal --tokens 130 --heads 1 --dtype f16", "--tokens 400 --heads 4 --batch 2",
+    ),
     "block_scaled_gemm": ("--m 70 --n 140 --k 200", "--m 64 --n 130 --k 128 --dtype bf16"),
     "cross_entropy": ("--m 9 --n 100", "--m 4 --n 513", "--rows long --dtype bf16 --m 2 --n 9000"),
     "sampling": (

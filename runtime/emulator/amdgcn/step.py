@@ -60,13 +60,9 @@ FP16_OVFL = 23
 of an 8-bit float, become the largest number."""
 
 
-POLES = ("v_rcp_f16", "v_rsq_f16", "v_log_f16", "v_div_fixup_f16")
-"""Rows with a finite source, zero, of which the result is infinite by itself."""
-
-
-def limited(fn: Callable[..., Any], mnemonic: str = "") -> Callable[..., Any]:
-    """`fn` with results that know FP16_OVFL: `fn(state, sources)`. Divisions by zero stay infinite (AMDGPUUsage)."""
-    pole = mnemonic.startswith(POLES)
+def limited(fn: Callable[..., Any], pole: bool = False) -> Callable[..., Any]:
+    """`fn` with results that know FP16_OVFL: `fn(state, sources)`. `pole`: it is infinite at zero by itself, and stays
+    so (AMDGPUUsage)."""
 
     def known(st: State, sources: Sequence[Any]) -> Any:
         out = np.asarray(fn(*sources))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.codegen.amdgcn.isa import Inst, Operand, Reg, Src
+from wavedsl.codegen.amdgcn.isa_valu import POLES_F16
 from wavedsl.runtime.emulator.amdgcn.lanes import dpp
 from wavedsl.runtime.emulator.amdgcn.state import (
     I64,
@@ -126,7 +127,7 @@ def vector(ctx: Context, line: Line) -> Step:
             raise Unsupported(f"`{line.text}`: DPP of halves in a kernel that sets FP16_OVFL")
         return _dpp_step(line, reads, fn, writes)
     if halves:
-        (write,), known = writes, limited(fn, inst.mnemonic)
+        (write,), known = writes, limited(fn, inst.mnemonic.startswith(POLES_F16))
         return lambda st: write(st, known(st, [r(st) for r in reads]))
     return _assemble(reads, fn, writes)
 

@@ -110,8 +110,10 @@ class Blocks(State):
             if self.chance(0.12) and not self.one_sum:
                 acc = (f"small({name})", kind)
             left, right = (kind.dims[0], kind.dims[1])
-            found = self.multiply(left, right, dim, acc)
-            assert found is not None
+            found, made = self.multiply(left, right, dim, acc), self.body[-1]
+            assert found is not None and isinstance(made, Let)
+            if not self.hopperish() and self.chance(0.1):  # a block that may count for nothing
+                made.text = f"wd.cond({self.single()}, lambda: {made.text}, lambda: {name})"
             return found[0]
         if how == "chain":
             scores = self.multiply("M", "N", "D", None)
@@ -186,7 +188,8 @@ class Blocks(State):
             for kind in kinds:
                 x = self.pick(lambda t, kind=kind: t.alike(kind))
                 assert x is not None
-                results.append(self.assigned(f"small({x[0]})", kind))
+                there = x[1].bound <= LIMIT and any(name == x[0] for name, _ in outer_scope) and self.chance(0.4)
+                results.append(x[0] if there else self.assigned(f"small({x[0]})", kind))
             bodies.append(self.body)
             yields.append(results)
         self.branches -= 1

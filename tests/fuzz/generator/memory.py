@@ -199,10 +199,14 @@ class Memory(State, ABC):
         low, high = self.span(dtype, dtype not in VALUES)
         name = f"S{sum(s[0] == 'S' for s in sizes)}"
         sizes[name] = last + int(self.one((0, 3, 16)))
-        order = (name, along) if self.chance(0.85) else (along, name)
+        multiple = self.one((4, 8, 16)) if self.chance(0.3) else 1
+        order = (name, along) if self.chance(0.85 if multiple == 1 else 0.4) else (along, name)
         batch = ("B",) if self.batch and self.chance(0.5) else ()
         table = self.array((*batch, *order), dtype, low, high, self.one(("SHARED", "GLOBAL", None, None)))
-        first = self.one(("flag", str(self.one((1, 5, 16))), self.single_number(0, 18), self.single_number(-2, 18)))
+        if multiple > 1:
+            first = f"{self.single_number(-1, 3)} * {multiple}"
+        else:
+            first = self.one(("flag", str(self.one((1, 5, 16))), self.single_number(0, 18), self.single_number(-2, 18)))
         place = f"wd.index({by}) + {first}"
         if self.chance(0.5):
             count = self.one((self.single_number(0, last + 3), str(max(1, last // 2))))
