@@ -423,6 +423,10 @@ class Selector:
         """A vector instruction in the long encoding: no literals (BUS)."""
         return self.emit(row, dst, *self._bus(list(sources)), **mods)
 
+    def wide_product(self, dst: Ref, a: Operand, b: Operand) -> Inst:
+        """The whole product of two words; nobody asks for the carry of adding 0."""
+        return self.emit(self.rows.v_mad_u64_u32, dst, self.mask_reg(), *self._bus([a, b]), 0)
+
     def _bus(self, sources: list[Operand]) -> list[Operand]:
         """Sources that obey (BUS) in an encoding without literals."""
         used: Ref | None = None
