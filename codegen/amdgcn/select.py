@@ -30,6 +30,7 @@ from wavedsl.codegen.amdgcn.machine import VCC, Block, Inst, Loop, Operand, Prog
 from wavedsl.codegen.amdgcn.rows import Rows, rows_of
 from wavedsl.codegen.amdgcn.scalar_loads import scalar_loads
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel.half_pairs import added_to
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
@@ -138,6 +139,8 @@ class Selector:
         self.uses: dict[int, int] = {}
         self.fusions: dict[int, Fusion] = {}
         self.absorbed: set[int] = set()
+        self.added: dict[int, int] = {}
+        """What everything adds that takes a pair of small numbers (value id → whole number): they are made with it."""
         self.thread: Ref | None = None
         self.workgroup: dict[int, Ref] = {}
         self.params: dict[int, list[Ref]] = {}
@@ -423,6 +426,10 @@ class Selector:
         """A vector instruction in the long encoding: no literals (BUS)."""
         return self.emit(row, dst, *self._bus(list(sources)), **mods)
 
+    def wide_product(self, dst: Ref, a: Operand, b: Operand) -> Inst:
+        """The whole product of two words; nobody asks for the carry of adding 0."""
+        return self.emit(self.rows.v_mad_u64_u32, dst, self.mask_reg(), *self._bus([a, b]), 0)
+
     def _bus(self, sources: list[Operand]) -> list[Operand]:
         """Sources that obey (BUS) in an encoding without literals."""
         used: Ref | None = None
@@ -563,12 +570,19 @@ def select(kernel: Kernel, chip: str) -> Program:
 
     s = Selector(kernel, chip)
     s.uses = count_uses(kernel)
+    sums: dict[Value, list[Op]] = {}
     for op in kernel.body.walk():
         if op.name in ("load.global", "store.global", "copy.async", "atomic.global") and op.args[4].const is None:
             s.guarded[op.args[0].id] = s.guarded.get(op.args[0].id, 0) + 1
             users = s.guards.setdefault(op.args[4].id, [])
             if op.args[0].id not in users:
                 users.append(op.args[0].id)
+        elif op.name == "pair":
+            for made in (a for a in op.args if a.op is not None and a.op.name == "widen"):
+                sums.setdefault(made, []).append(op)
+    for made, ops in sums.items():
+        if len(ops) == s.uses.get(made.id):
+            s.added[made.id] = added_to(made, ops)
     s.scalar_loads = scalar_loads(kernel)
     s.fusions, s.absorbed = plan_fusions(kernel, s.uses, s.rows.swaps_halves)
     s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))

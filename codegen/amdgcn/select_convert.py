@@ -444,7 +444,8 @@ def widen(s: Selector, op: Op) -> None:
     ends, which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
 
     Two 4-bit numbers lie in one byte: it is put into both halves, and the upper one counts in sixteenths of 2^10.
-    Floats of 4 bits are looked up.
+    Floats of 4 bits are looked up. What everybody adds (a zero point, say) is added to what takes the powers off: the
+    number itself, exact, and this one are rounded once, as they would be.
     """
     source, index, r = op.attrs["source"], op.attrs["index"], s.rows
     word = s.to_vector(s.operand(op.args[0]))
@@ -465,8 +466,17 @@ def widen(s: Selector, op: Op) -> None:
         held, powers = s.temp(r.v_and_or_b32, both, 0x00F0000F, 0x54006400), (1024, 64)
     else:
         held, powers = s.temp(r.v_perm_b32, 0x64646464, word, 0x04000400 | index + 1 << 16 | index), (1024, 1024)
-    low, high = (int(np.float16(-power - half).view(np.uint16)) for power in powers)
+    more = added_whole(s, op)
+    low, high = (int(np.float16(more - power - half).view(np.uint16)) for power in powers)
     s.vop3(r.v_pk_add_f16, s.result(op), held, high << 16 | low)
+
+
+def added_whole(s: Selector, op: Op) -> int:
+    """What is added to a `widen`'s numbers as they are made; 0 where halves do not hold it less the powers of two."""
+    source, more = op.attrs["source"], s.added.get(op.results[0].id, 0)
+    half = 1 << source.bits - 1 if source.is_signed else 0
+    held = all(float(np.float16(more - power - half)) == more - power - half for power in (1024, 64))
+    return more if held and not source.is_float else 0
 
 
 def _looked_up(s: Selector, word: Ref, four: int, dtype: DType) -> tuple[Ref, Operand]:

@@ -20,6 +20,7 @@ from wavedsl.codegen.amdgcn.isa import Inst, Src
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, is_inline, lower
+from wavedsl.codegen.amdgcn.select_convert import added_whole
 from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 
@@ -106,6 +107,10 @@ def with_other_half(s: Selector, row: Inst, dst: Ref, v: Value) -> None:
 @lower("pair")
 def pair(s: Selector, op: Op) -> None:
     how = op.attrs["operation"]
+    made = next((a for a in op.args if a.op is not None and a.op.name == "widen" and added_whole(s, a.op)), None)
+    if made is not None:  # the constant has been added where the numbers were made
+        s.bind(op, s.operand(made))
+        return
     mods = {"neg_lo": (0, 1), "neg_hi": (0, 1)} if how == "fsub" else {}
     s.vop3(s.rows.named(roles.HALVES[how]), s.result(op), *(s.words(x)[0] for x in op.args), **mods)
 

@@ -111,10 +111,9 @@ def mul_wide_u(s: Selector, op: Op) -> None:
         s.emit(s.rows.s_mul_i32, dst.part(0), x, y)
         s.emit(s.rows.s_mul_hi_u32, dst.part(1), x, y)
     else:
+        # Both halves in the time of one.
         x, y = s.operand(a), s.operand(b)
-        dst = s.result(op)
-        s.vop3(s.rows.v_mul_lo_u32, dst.part(0), x, y)
-        s.vop3(s.rows.v_mul_hi_u32, dst.part(1), x, y)
+        s.wide_product(s.result(op), x, y)
 
 
 # ------------------------------------------------------------------------------------------------------------- 64 bits

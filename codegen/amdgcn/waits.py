@@ -10,6 +10,11 @@ counter's operand, and shortens the list to n. Where paths join, the lists are u
 its youngest age on any path, which is what the wait must assume. Loops are walked to a fixed point, so a wait in a
 loop body knows what the previous trip left in flight.
 
+(ENTRY) What was loaded in front of a loop is younger there than what the trip before has loaded, where trips store or
+load something else as well: of the two ages every trip's wait must assume the younger one, and waits for loads that
+have just begun. So what a loop wants first is waited for in front of it, and its own waits know trips alone
+(`_fronts`).
+
 A wait that costs nothing more may be stricter than it must be: (MERGE) of `ir/schedule/merged_waits.py`.
 
 Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
@@ -22,6 +27,8 @@ Rules (CDNA 3 instruction set guide, `s_waitcnt`; LLVM's SIInsertWaitcnts):
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from wavedsl.codegen.amdgcn.isa import Unit
 from wavedsl.codegen.amdgcn.machine import UNITS, Block, Inst, Program
@@ -45,6 +52,12 @@ _GROUP_BITS = ((1 << MAX_GROUPS) - 1) << _GROUP
 _PLAIN = (1 << UNITS) - 1
 """Registers: what a merged wait may be for. How many copies stay in flight is the schedule's decision."""
 
+EARLY = 32
+"""Instructions of a trip in front of a wait for what was loaded before the loop, at most, where that moves out of it:
+the first trip no longer does them while it waits."""
+LDS_WAIT = 16
+"""How many of them the wait for something of LDS counts as."""
+
 Queue = tuple[Access, ...]
 """Newest first: (registers that the operation writes, clock of its arrival relative to the end of the block)."""
 Queues = tuple[Queue, Queue]
@@ -56,6 +69,25 @@ def insert_waits(program: Program, rows: Rows) -> None:
     waves = -(-program.block_threads // WAVE)
     wants = [[_wanted(inst) for inst in block.insts] for block in blocks]
     paces = [_pace(block, waves) for block in blocks]
+    fronts: dict[int, int] = {}
+
+    def walk(b: int, state: Queues, out: list[Inst] | None = None) -> Queues:
+        return _walk(blocks[b].insts, wants[b], state, out, rows, waves, paces[b], fronts.get(b, -1))
+
+    entry = _entries(blocks, walk)
+    if _fronts(blocks, wants, entry, walk, fronts):
+        entry = _entries(blocks, walk)
+    for b, block in enumerate(blocks):
+        state = entry[b]
+        if state is None:
+            continue
+        out: list[Inst] = []
+        walk(b, state, out)
+        block.insts = out
+
+
+def _entries(blocks: list[Block], walk: Callable[[int, Queues], Queues]) -> list[Queues | None]:
+    """What is on its way at the start of each block; None where none leads to it."""
     entry: list[Queues | None] = [None] * len(blocks)
     entry[0] = ((), ())
     work = [0]
@@ -64,7 +96,7 @@ def insert_waits(program: Program, rows: Rows) -> None:
         work.remove(b)
         state = entry[b]
         assert state is not None
-        after = _walk(blocks[b].insts, wants[b], state, None, rows, waves, paces[b])
+        after = walk(b, state)
         for s in blocks[b].succs:
             before = entry[s]
             met = after if before is None else (_unite(before[0], after[0]), _unite(before[1], after[1]))
@@ -72,13 +104,58 @@ def insert_waits(program: Program, rows: Rows) -> None:
                 entry[s] = met
                 if s not in work:
                     work.append(s)
+    return entry
+
+
+def _fronts(
+    blocks: list[Block], wants: list[list[int]], entry: list[Queues | None], walk: Callable[[int, Queues], Queues],
+    fronts: dict[int, int],
+) -> bool:  # fmt: skip
+    """(ENTRY) Enter in `fronts` how many accesses to vector memory may be left at the end of blocks in front of loops,
+    where that makes a loop's waits looser. Whether it does anywhere."""
+    before: dict[int, list[int]] = {}
     for b, block in enumerate(blocks):
-        state = entry[b]
-        if state is None:
+        for s in block.succs if entry[b] is not None else ():
+            before.setdefault(s, []).append(b)
+    for head, preds in before.items():
+        into = [b for b in preds if b < head]
+        if len(into) != 1 or len(into) == len(preds):
             continue
-        out: list[Inst] = []
-        _walk(block.insts, wants[b], state, out, rows, waves, paces[b])
-        block.insts = out
+        trips: Queue = ()
+        for b in preds:
+            state = entry[b]
+            if b >= head and state is not None:
+                # The entry's accesses are in the state too; those that are younger than any of a trip's are its own.
+                trips = _unite(trips, walk(b, state)[0])
+        state = entry[into[0]]
+        assert state is not None
+        left = _stricter(blocks[head].insts, wants[head], list(walk(into[0], state)[0]), list(trips))
+        if left is not None:
+            fronts[into[0]] = left
+    return bool(fronts)
+
+
+def _stricter(insts: list[Inst], wants: list[int], entered: list[Access], trips: list[Access]) -> int | None:
+    """How many of the accesses on their way may be left at a loop's entry, so that the first of its waits that are
+    stricter for them than for a trip's own are not; None where there is none."""
+    left: int | None = None
+    own = lds = passed = 0
+    for inst, wanted in zip(insts, wants):
+        passed += LDS_WAIT if wanted & lds else 1
+        if passed > EARLY or wanted & own:  # what the trip itself has loaded: all that came before is there
+            break
+        queue = queue_of(inst)
+        own |= inst.writes if queue == "vm" else 0
+        lds = (0 if wanted & lds else lds) | (inst.writes if queue == "lds" else 0)
+        mine = next((i for i, (m, _) in enumerate(entered) if m & wanted), None)
+        theirs = next((i for i, (m, _) in enumerate(trips) if m & wanted), None)
+        younger = len(trips) if theirs is None else theirs
+        if mine is not None and mine < younger and entered[mine][0] & wanted & _PLAIN:
+            left = mine
+            del entered[mine:]
+        if theirs is not None:
+            del entered[theirs:], trips[theirs:]
+    return left
 
 
 def _pace(block: Block, waves: int) -> int:
@@ -108,10 +185,12 @@ def _wanted(inst: Inst) -> int:
 
 
 def _walk(
-    insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int, fetch: int
-) -> Queues:
+    insts: list[Inst], wants: list[int], state: Queues, out: list[Inst] | None, rows: Rows, waves: int, fetch: int,
+    left: int = -1,
+) -> Queues:  # fmt: skip
     """The queues after `insts`; with `out`, the instructions with their waits are appended to it. `fetch`: clocks in
-    which memory gives a wave 16 bytes a lane."""
+    which memory gives a wave 16 bytes a lane. `left`: how many accesses to vector memory are left at the end, -1 for
+    all."""
     vm, lgkm = list(state[0]), list(state[1])
     clock = WaitClock(waves, SIMDS, fetch, _PLAIN)
     vm_any, lgkm_any = _registers(vm), _registers(lgkm)
@@ -162,6 +241,11 @@ def _walk(
             lgkm_any |= mask
         if out is not None:
             out.append(inst)
+    if 0 <= left < len(vm):
+        del vm[left:]
+        if out is not None:
+            jump = bool(out) and not isinstance(out[-1].row, str) and out[-1].row.unit is Unit.BRANCH
+            out.insert(len(out) - jump, _wait(rows, left, -1, out[-1] if out else insts[-1]))
     while vm and not vm[-1][0]:  # old stores: nobody waits for them
         vm.pop()
     return _aged(vm, clock.now), _aged(lgkm, clock.now)

@@ -15,6 +15,7 @@ from wavedsl.codegen.ptx.select_numbers import Select, extract, kind_of
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.kernel.half_pairs import added_to
 from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 if TYPE_CHECKING:
@@ -160,25 +161,9 @@ def _added(s: Selector, op: Op) -> int:
     source, dtype = op.attrs["source"], op.attrs["dtype"]
     if source.is_float or (source.bits == 8 and dtype is dt.bf16):
         return 0
-    found = {_constant_of(user, op.result) for user in s.users.get(op.result.id, ())}
-    constant = found.pop() if len(found) == 1 else None
-    if constant is None or constant != constant // 1:
-        return 0
-    taken_off = int(constant) - _above(source, dtype)
-    return int(constant) if float(np.array(taken_off, dtype.numpy)) == taken_off else 0
-
-
-def _constant_of(user: Op, pair: Value) -> float | None:
-    """What a sum or difference adds to both numbers of a pair; None of anything else."""
-    if user.name != "pair" or user.attrs["operation"] not in ("fadd", "fsub"):
-        return None
-    minus = user.attrs["operation"] == "fsub"
-    other = user.args[1] if user.args[0] is pair else user.args[0]
-    if not isinstance(other.const, int) or (minus and other is user.args[0]):
-        return None
-    low, high = (other.const >> shift & 0xFFFF for shift in (0, 16))
-    number = float(np.array(low, np.uint16).view(user.attrs["dtype"].numpy))
-    return None if low != high else -number if minus else number
+    constant = added_to(op.result, s.users.get(op.result.id, ()))
+    taken_off = constant - _above(source, dtype)
+    return constant if float(np.array(taken_off, dtype.numpy)) == taken_off else 0
 
 
 def _above(source: DType, dtype: DType) -> int:

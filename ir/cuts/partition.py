@@ -19,7 +19,7 @@ from itertools import islice
 from math import lcm, prod
 from typing import Any
 
-from wavedsl.ir.cuts.loop_waves import lines_and_rows, waves_along_loops
+from wavedsl.ir.cuts.loop_waves import lines_and_rows, lines_of_columns, waves_along_loops
 from wavedsl.ir.cuts.product_waves import Share, dims_of_all, other_ways
 from wavedsl.ir.cuts.row_waves import LANE_WORDS, check_rows, fewer_rows, share_rows
 from wavedsl.ir.dataflow.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
@@ -279,6 +279,7 @@ def _cut(
         kept = {*given, *tiles.together, *derived}
         last = {d for d, waits in tiles.picked.items() if waits}
         lines, _ = lines_and_rows(graph, [d for d in order if d not in kept], _adding_loops(tiles, kept), target)
+        lines = {**lines_of_columns(graph, [d for d in order if d not in kept], target), **lines}
         widened = share_rows(graph, dims, order, kept, limit, target, last, words, lines)
         bases = {base for base, _ in derived.values()}
         vectors = {d for d in dims if resolved.vector(d) is not None}

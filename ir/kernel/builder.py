@@ -148,7 +148,8 @@ class Builder(Values):
     def _global(
         self, voff: Operand, soff: Operand, imm: int, split: bool | None, most: int | None = None
     ) -> tuple[Value, Value, int]:
-        """Split an address into per-lane part, uniform part and immediate (at most `most`)."""
+        """Split an address into per-lane part, uniform part and immediate (at most `most`). Of neighbours all parts but
+        the immediate are the same, whichever part their distance came in."""
         low, high = self.global_range
         high = high if most is None else min(high, most)
         voff, soff = self._i32(voff), self._i32(soff)
@@ -159,8 +160,11 @@ class Builder(Values):
         if split:
             voff, uniform = self.split_uniform(voff)
             soff = self.add(soff, uniform)
+        base, more = self.split_constant(soff)
         if imm == 0:
             soff, imm = self.split_address(soff, low, high)
+        elif more and base is not None and base.lo is not None and base.lo >= 0 and low <= imm + more <= high:
+            soff, imm = base, imm + more
         return voff, soff, imm
 
     def load_global(

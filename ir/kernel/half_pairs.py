@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
-from wavedsl.ir.kernel.kernel_ir import B32, I32, Value
+from wavedsl.ir.kernel.kernel_ir import B32, I32, Op, Value
 
 if TYPE_CHECKING:
     from wavedsl.ir.kernel.build_values import Values
@@ -194,4 +194,24 @@ def constant_word(b: Values, pair: Sequence[Value], dtype: DType) -> Value | Non
     return b.const(int(held.view(np.uint32)[0]), B32) if same else None
 
 
-__all__ = ["constant_word", "loaded", "packed_bytes", "packed_pair"]
+def added_to(pair: Value, users: Sequence[Op]) -> int:
+    """A whole number that everything adds to both numbers of a pair; 0 where there is none."""
+    found = {_constant_of(user, pair) for user in users}
+    constant = found.pop() if len(found) == 1 else None
+    return 0 if constant is None or constant != constant // 1 else int(constant)
+
+
+def _constant_of(user: Op, pair: Value) -> float | None:
+    """What a sum or difference adds to both numbers of a pair; None of anything else."""
+    if user.name != "pair" or user.attrs["operation"] not in ("fadd", "fsub"):
+        return None
+    minus = user.attrs["operation"] == "fsub"
+    other = user.args[1] if user.args[0] is pair else user.args[0]
+    if not isinstance(other.const, int) or (minus and other is user.args[0]):
+        return None
+    low, high = (other.const >> shift & 0xFFFF for shift in (0, 16))
+    number = float(np.array(low, np.uint16).view(user.attrs["dtype"].numpy))
+    return None if low != high else -number if minus else number
+
+
+__all__ = ["added_to", "constant_word", "loaded", "packed_bytes", "packed_pair"]

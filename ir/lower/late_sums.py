@@ -21,6 +21,7 @@ from wavedsl.ir.lower.lower_async import starts_at_zero
 from wavedsl.ir.lower.lower_matrix import summed_over_waves
 from wavedsl.ir.lower.lower_reduce import lane_bits, shuffled, steps_in_rows
 from wavedsl.ir.lower.lowering import Lowering, both
+from wavedsl.ir.lower.sums_of_sums import in_parts
 from wavedsl.ir.lower.wave_meeting import lanes_speak
 
 
@@ -55,21 +56,6 @@ def _may_wait(low: Lowering, carry: Node, last: Node, part: Node) -> bool:
     return all(
         set(n.dims) == set(part.dims) and same_layout(low.inference.layouts[n.id], mine) for n in (part, last, carry)
     )
-
-
-def in_parts(low: Lowering, part: Node) -> list[Node]:
-    """A sum that stays in parts, and those that it is the sum of: each is used for nothing else and as it lies."""
-    found, users = [part], low.users()
-    while part.op == "sum" and part.inputs[0].op == "sum":
-        inner = part.inputs[0]
-        d, dtype = str(inner.attrs["dim"]), inner.dtype
-        left = low.inference.operand_layout(inner, 0).project(d)
-        own = users.get(inner.id) == [part] and dtype is part.dtype and low.region_of(inner) is low.region_of(part)
-        if not own or not same_layout(low.inference.operand_layout(part, 0), left):
-            break
-        found.append(inner)
-        part = inner
-    return found
 
 
 def _shared_by(low: Lowering, n: Node) -> list[tuple[str, list[int]]]:
@@ -134,4 +120,4 @@ def added_up(low: Lowering, n: Node, parts: Sequence[Value]) -> list[Value]:
     return out
 
 
-__all__ = ["added_up", "in_parts", "late_sums", "started_once"]
+__all__ = ["added_up", "late_sums", "started_once"]

@@ -9,7 +9,7 @@ from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, Value
+from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, Value, vector
 from wavedsl.ir.layouts.fragment import Fragment, Lazy, from_elements
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.late_numbers import is_late_number
@@ -75,11 +75,18 @@ def _philox(b: Builder, counter: tuple[Value, Value, Value, Value], key: Words) 
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
-        high0, low0 = b.mulhi_u(c0, b.i32(MULTIPLIERS[0])), b.mul(c0, b.i32(MULTIPLIERS[0]))
-        high1, low1 = b.mulhi_u(c2, b.i32(MULTIPLIERS[1])), b.mul(c2, b.i32(MULTIPLIERS[1]))
+        (high0, low0), (high1, low1) = _product(b, c0, MULTIPLIERS[0]), _product(b, c2, MULTIPLIERS[1])
         c0, c1, c2, c3 = b.xor(high1, b.xor(c1, k0)), low1, b.xor(high0, b.xor(c3, k1)), low0
         k0, k1 = b.add(k0, b.i32(WEYL[0])), b.add(k1, b.i32(WEYL[1]))
     return c0
+
+
+def _product(b: Builder, x: Value, multiplier: int) -> Words:
+    """Upper and lower word of a product: one instruction where it is different in each lane."""
+    if x.uniform:
+        return b.mulhi_u(x, b.i32(multiplier)), b.mul(x, b.i32(multiplier))
+    whole = b.bitcast(b.mul_wide_u(x, b.i32(multiplier)), vector(2))
+    return b.bitcast(b.slice(whole, 1), I32), b.bitcast(b.slice(whole, 0), I32)
 
 
 def _uniform(b: Builder, word: Value) -> Value:

@@ -38,6 +38,8 @@ from wavedsl.ir.lower.lower_values import (
     operand,
 )
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.sums_of_sums import left_to_the_next
+from wavedsl.ir.lower.sums_of_sums import together as reduced_together
 from wavedsl.ir.lower.zeros_beyond import zero_beyond_the_end
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context
@@ -101,8 +103,15 @@ def emit_reduction(
         return how.load(value, i)
 
     run = None if how.run is None else partial(how.run, value)
-    cells = _joined_cells(low, n, value.layout, load, how, inside, two, n.id in low.matrix.late_sums, run)
     reduced = value.layout.project(d)
+    late = n.id in low.matrix.late_sums
+    parts = reduced_together(low, n)
+    if late or left_to_the_next(low, n) or len(parts) > 1:
+        cells = _joined_cells(low, n, value.layout, load, how, inside, two, True, run)
+        if len(parts) > 1 and not late and not left_to_the_next(low, n):
+            cells = _join_parts(low, parts, reduced, cells, how)
+    else:
+        cells = _joined_cells(low, n, value.layout, load, how, inside, two, False, run)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)
 
@@ -145,6 +154,20 @@ def _joined_cells(
         cells = across_warps(low, far, cells, how.join)
     if plan.waves > 1 and not late:
         cells = across_waves.joined(low, d, cells, how.join, moving_lanes(reduced, reduced.dims))
+    return cells
+
+
+def _join_parts(
+    low: Lowering, parts: Sequence[Node], reduced: Layout, cells: list[Cell], how: Reduction
+) -> list[Cell]:
+    """What lanes and waves hold of several reductions, one behind the other, whose result lies like `reduced`."""
+    along = [str(x.attrs["dim"]) for x in parts]
+    for x, d in zip(reversed(parts), reversed(along)):
+        bits = lane_bits(low.inference.operand_layout(x, 0), d)
+        cells = [cell for group in side_by_side(low.target, cells) for cell in _butterflies(low, group, bits, how)]
+    for d in along:
+        if low.plans[d].waves > 1:
+            cells = across_waves.joined(low, d, cells, how.join, moving_lanes(reduced, reduced.dims))
     return cells
 
 

@@ -15,7 +15,8 @@ a wave hands on, elements say whether they are there (`_told`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,7 @@ from wavedsl.ir.layouts.bits import kind_of, number_of
 from wavedsl.ir.layouts.fragment import Fragment, from_elements
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower import across_waves
+from wavedsl.ir.lower.cells import side_by_side
 from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.identities import second_changes_nothing
 from wavedsl.ir.lower.lower_reduce import (
@@ -109,7 +111,11 @@ def emit_scan(low: Lowering, n: Node, layout: Layout | None, context: Context) -
     results: dict[int, Cell] = {}
     bits = _bits(own, d, n)
     joins = _Joins(b, within.join, one_sided)
-    lines = [_scan_line(low, row, bits, joins, within.neutral, reverse) for row in rows.values()]
+    lines = [
+        line
+        for group in side_by_side(low.target, list(rows.values()))
+        for line in _scan_lines(low, group, bits, joins, within.neutral, reverse)
+    ]
     if within is not how:
         lines, joins.join, joins.ordered = [_untold(b, line) for line in lines], how.join, True
     before: list[Cell | None] = [None] * len(lines)
@@ -177,13 +183,39 @@ def _bits(layout: Layout, d: str, n: Node) -> list[tuple[str, int]]:
     return [drivers[1 << k] for k in range(layout.inner.width(d))]
 
 
-def _scan_line(
-    low: Lowering, row: dict[int, tuple[int, Cell]], bits: list[tuple[str, int]], joins: _Joins, identity: Cell,
-    reverse: bool,
-) -> _Block:  # fmt: skip
-    """One line of elements along the dimension, by offset."""
-    b, join = low.b, joins.join
+def _scan_lines(
+    low: Lowering, rows: Sequence[dict[int, tuple[int, Cell]]], bits: list[tuple[str, int]], joins: _Joins,
+    identity: Cell, reverse: bool,
+) -> list[_Block]:  # fmt: skip
+    """Some lines of elements along the dimension, each by offset: all of them take a step between lanes before one
+    takes the next."""
+    b = low.b
     run = next((k for k, (kind, _) in enumerate(bits) if kind == "l"), len(bits))
+    lines = [_scan_runs(row, run, joins.join, reverse) for row in rows]
+    for k, (kind, number) in list(enumerate(bits))[run:]:
+        if kind == "l":
+            mine = b.cmp("eq" if reverse else "ne", b.and_(b.lane(), 1 << number), 0)
+            for group in side_by_side(low.target, [block for blocks in lines for block in blocks.values()]):
+                others = [tuple(shuffled(low, v, 1 << number) for v in block.total) for block in group]
+                for block, other in zip(group, others):
+                    block.total = joins.either(mine, other, block.total)
+                    block.parts = [(part, _also(joins, mine, other, ahead, identity)) for part, ahead in block.parts]
+            continue
+        for blocks in lines:
+            for offset in [o for o in sorted(blocks) if not o >> k & 1]:
+                pair = blocks[offset], blocks.pop(offset | 1 << k)
+                first, second = reversed(pair) if reverse else pair
+                blocks[offset] = _follow(first, second, joins)
+    found = []
+    for blocks in lines:
+        ordered = [blocks[offset] for offset in sorted(blocks, reverse=reverse)]
+        found.append(reduce(lambda first, second: _follow(first, second, joins), ordered))
+    return found
+
+
+def _scan_runs(row: dict[int, tuple[int, Cell]], run: int, join: Join, reverse: bool) -> dict[int, _Block]:
+    """Neighbours of one line that a lane has, 2^`run` of them at a time, scanned among themselves; by the first one's
+    offset."""
     blocks: dict[int, _Block] = {}
     for offset in sorted(row, reverse=reverse):
         i, x = row[offset]
@@ -194,23 +226,7 @@ def _scan_line(
         else:
             block.total = join(block.total, x)
             block.parts[0][0].append((i, block.total))
-    for k, (kind, number) in list(enumerate(bits))[run:]:
-        if kind == "l":
-            mine = b.cmp("eq" if reverse else "ne", b.and_(b.lane(), 1 << number), 0)
-            for block in blocks.values():
-                other = tuple(shuffled(low, v, 1 << number) for v in block.total)
-                block.total = joins.either(mine, other, block.total)
-                block.parts = [(part, _also(joins, mine, other, ahead, identity)) for part, ahead in block.parts]
-            continue
-        for offset in [o for o in sorted(blocks) if not o >> k & 1]:
-            pair = blocks[offset], blocks.pop(offset | 1 << k)
-            first, second = reversed(pair) if reverse else pair
-            blocks[offset] = _follow(first, second, joins)
-    line: _Block | None = None
-    for offset in sorted(blocks, reverse=reverse):
-        line = blocks[offset] if line is None else _follow(line, blocks[offset], joins)
-    assert line is not None
-    return line
+    return blocks
 
 
 def _also(joins: _Joins, mine: Value, other: Cell, ahead: _Ahead | None, identity: Cell) -> _Ahead:

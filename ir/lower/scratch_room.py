@@ -18,6 +18,7 @@ from wavedsl.ir.lower.exchange import regroup, route, tile_bytes
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.pick_ways import pick_bytes
 from wavedsl.ir.lower.sliced_operands import sliced_positions
+from wavedsl.ir.lower.sums_of_sums import OPS, left_to_the_next, together
 from wavedsl.ir.lower.wave_meeting import Meeting
 
 SUMMED_WORDS = 16
@@ -115,10 +116,11 @@ def _regroup_bytes(low: Lowering, n: Node) -> int:
 def _reducing_bytes(low: Lowering, n: Node, source: Layout, projected: Layout) -> int:
     """Shared memory in which all waves leave each other what they hold of a reduction or scan."""
     d, lanes, waves = str(n.attrs["dim"]), low.target.wave_size, low.partition.waves
+    if n.op in OPS and left_to_the_next(low, n):
+        return 0
+    along = [str(x.attrs["dim"]) for x in together(low, n)] if n.op in OPS else [d]
     words = [max(1, x.dtype.bits // 32) for x in n.inputs] + [1] * (n.op in ("argmax", "argmin"))
     far = bool(high_lanes(moving_lanes(source, [d]), lanes))
-    if low.plans[d].waves == 1 and not far:
-        return 0
     kept = None if far or n.op in ("scan", "cumsum") else moving_lanes(projected, projected.dims)
-    meeting = Meeting.of(lanes, low.plans[d].waves, waves, kept)
-    return projected.elements_per_lane * sum(map(meeting.bytes, words))
+    meetings = [Meeting.of(lanes, low.plans[x].waves, waves, kept) for x in along if low.plans[x].waves > 1 or far]
+    return projected.elements_per_lane * max((sum(map(m.bytes, words)) for m in meetings), default=0)

@@ -24,7 +24,7 @@ from wavedsl.ir.lower.exchange import convert
 from wavedsl.ir.lower.late_numbers import by_element
 from wavedsl.ir.lower.late_parts import Parts, adds_parts
 from wavedsl.ir.lower.late_reads import compute_ahead, is_late, late_step
-from wavedsl.ir.lower.late_sums import added_up, in_parts, late_sums, started_once
+from wavedsl.ir.lower.late_sums import added_up, late_sums, started_once
 from wavedsl.ir.lower.loop_range import loop_range
 from wavedsl.ir.lower.loop_registers import kept_in_shared, room_for_loads, scarce_registers
 from wavedsl.ir.lower.lower_async import async_steps, registers_wanted_behind, started_by_product, undefined
@@ -34,6 +34,7 @@ from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.lowering_notes import LoopNote
 from wavedsl.ir.lower.product_order import operands_first, products_together
 from wavedsl.ir.lower.rings import wait_full
+from wavedsl.ir.lower.sums_of_sums import in_parts
 from wavedsl.ir.regions.branch_reads import buffers_read, find_taken, with_taken
 from wavedsl.ir.regions.early_tiles import wait_for_early_tiles
 from wavedsl.ir.regions.emit_loop import emit_pipelined, emit_straight, synchronise

@@ -84,7 +84,7 @@ def test_counters_are_made_one_after_the_other(target: str) -> None:
         wd.write(wd.random(7, M, N, dtype=wd.u32), out)
 
     ops = [op.name for op in kernel.compile(target=target, dynamic=(M, N)).kernel_ir.body.walk()]
-    first, last = ops.index("mulhi_u"), len(ops) - 1 - ops[::-1].index("mulhi_u")
+    first, last = ops.index("mul_wide_u"), len(ops) - 1 - ops[::-1].index("mul_wide_u")
     between = sum(name == "trunc" for name in ops[first:last])
     assert between >= 6, (ops[:first].count("trunc"), between)
 
@@ -117,14 +117,14 @@ def test_random_numbers_take_no_registers_of_their_own(target: str) -> None:
     compiled = kernel.compile(target=target, subs={M: 1024, N: 1024})
     loop = next(op for op in compiled.kernel_ir.body.walk() if op.name == "for")
     ops = loop.regions[0].ops
-    numbers = {op.results[0] for op in ops if op.name == "mulhi_u"}
+    numbers = {op.results[0] for op in ops if op.name == "mul_wide_u"}
     last = {a: i for i, op in enumerate(ops) for a in op.args}
     for op in ops:  # what is made of numbers, up to what chooses by them
         if op.row.pure and op.name != "select" and any(a in numbers for a in op.args):
             numbers.update(op.results)
     made = {op.results[0]: i for i, op in enumerate(ops) if op.results and op.results[0] in numbers}
     live = max(sum(made[v] <= i < last[v] for v in made) for i in range(len(ops)))
-    assert sum(op.name == "mulhi_u" for op in ops) >= 16 * 19, "numbers of a tile of 16 x 64"
+    assert sum(op.name == "mul_wide_u" for op in ops) >= 16 * 19, "numbers of a tile of 16 x 64"
     assert live <= 12
 
 
@@ -156,3 +156,17 @@ def test_numbers_with_several_readers(target: str) -> None:
     results = [np.zeros(x.shape, dtype) for dtype in (np.float32, np.float32, wd.bf16.storage)]
     arguments = [x, *results, np.zeros(21, np.float32), np.int32(20)]
     agree(kernel, arguments, target, compare=near(absolute=1e-5))
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+def test_both_halves_of_a_product_at_once(target: str) -> None:
+    """Of a number's products with lanes' words none is made twice, once for its upper and once for its lower word: on
+    gfx942, where either takes four turns, dropout of 2^25 numbers took 290135 clocks by the model, 204592 so."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, 256, 0)])
+    def kernel(out: wd.Memory[N, wd.u32]):
+        wd.write(wd.random(11, N, dtype=wd.u32), out)
+
+    text = agree(kernel, [np.zeros(300, np.uint32)], target).asm
+    whole, half = ("v_mad_u64_u32", "v_mul_hi_u32") if target.startswith("gfx") else ("mul.wide.u32", "mul.hi.u32")
+    assert whole in text and half not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -43,8 +44,16 @@ def power(a: wd.Memory[M, N, wd.f16], c: wd.Memory[M, N, wd.f32]):
     wd.write(wd.mma(wd.reshape(square, M, P), wd.reshape(square, P, N), wd.Register[M, N, wd.f32](0.0)), c)
 
 
+@wd.wave([wd.WorkgroupConstraint(N, 32, 0)], subs={M: 64})
+def running(a: wd.Memory[M, N, wd.f32], c: wd.Memory[M, N, wd.f32], top: wd.Memory[M, N, wd.f32]):
+    """Along columns, each of which lanes share: the sum of all before, and the largest of what is behind."""
+    wd.write(wd.cumsum(wd.read(a), dim=M), c)
+    wd.write(wd.scan(wd.read(a), lambda x, y: wd.maximum(x, y), -math.inf, dim=M, reverse=True), top)
+
+
 CASES: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
     "columns": (columns, lambda: [whole(64, 300), np.zeros(300, np.float32), np.zeros(300, np.int32)]),
+    "running": (running, lambda: [whole(64, 300), *np.zeros((2, 64, 300), np.float32)]),
     "power": (power, lambda: [whole(32, 32).astype(np.float16), np.zeros((32, 32), np.float32)]),
 }
 

@@ -3,6 +3,7 @@ findings, earlier done; and where they stay a trip ahead."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,27 @@ def test_parts_of_sums_are_added_ahead():
     a, b = (normal(128, 8192, seed=i, dtype=np.float16) for i in (0, 1))
     took, compiled = clocks(product, Case([a, b, np.zeros((128, 128), np.float32)], {}), "gfx942")
     assert took < 17000 and ahead(compiled)[1] > 2
+
+
+@wd.wave([wd.WorkgroupConstraint(N, 256, 0), wd.TilingConstraint(M, 1)])
+def summed_down(x: wd.Memory[M, N, F32], y: wd.Memory[M, N, F32]):
+    """A row is loaded and one is stored in each trip."""
+
+    @wd.iterate(M, init_args=[wd.Register[N, F32](0.0)])
+    def rows(before):
+        row = before + wd.read(x[wd.tile_start(M), :])
+        wd.write(row, y[wd.tile_start(M), :])
+        return row
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_trips_do_not_wait_as_their_entry_must(target: str) -> None:
+    """In front of the loop eight rows are on their way; later as many, and eight stores between them. What is eight
+    accesses old at the entry is sixteen old in a trip: where the trip's wait had to do for both, it was for loads that
+    had just begun (at most 6 left, and of a picture's sums down its columns every second trip waited for memory)."""
+    for rows in STEPS:
+        x = np.random.default_rng(0).integers(-9, 10, (rows, 300)).astype(np.float32)
+        on_chip(summed_down, Case([x, np.full_like(x, np.nan)], {1: x.cumsum(0)}, {}, 0.0), target)
+    text = summed_down.compile(target=target, subs={M: 256, N: 4096}).asm
+    waits = re.findall(r"vmcnt\((\d+)\)", text[text.index("loop over") :])
+    assert min(map(int, waits)) >= MOST_AHEAD

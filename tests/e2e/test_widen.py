@@ -88,6 +88,46 @@ def test_a_constant_is_added_with_the_power_of_two(to: Any, zero: float, adds: i
     assert len(re.findall(r"\b(?:add|sub)\.(?:rn\.)?b?f16x2", compiled.asm)) == adds * pairs > 0
 
 
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize(
+    ("source", "zero", "adds"),
+    [(wd.u4, 8.0, 1), (wd.i4, -7.0, 1), (wd.u8, 128.0, 1), (wd.i8, 5.0, 1), (wd.u4, -3000.0, 1), (wd.u4, 1031.0, 2),
+     (wd.u8, 0.5, 2), (wd.u4, np.inf, 2)],
+    ids=str,
+)  # fmt: skip
+def test_a_zero_point_costs_nothing_on_amd(source: Any, zero: float, adds: int, target: str) -> None:
+    """It was an addition of its own behind the one that takes the power of two off. Where only one reader subtracts it
+    the others keep the number as it was."""
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 512})
+    def moved(x: wd.Memory[N, source], y: wd.Memory[N, wd.f16]):
+        wd.write(wd.cast(wd.read(x), wd.f16) - zero, y)
+
+    @wd.wave([wd.WorkgroupConstraint(N, BN, 0)], subs={BN: 512})
+    def both(x: wd.Memory[N, source], y: wd.Memory[N, wd.f16], z: wd.Memory[N, wd.f16]):
+        number = wd.cast(wd.read(x), wd.f16)
+        wd.write(number - zero, y)
+        wd.write(number, z)
+
+    codes = np.arange(512, dtype=np.uint16).astype(np.uint8)
+    if source.bits == 4:
+        x: Any = codes[:256]
+        half = 8 if source is wd.i4 else 0
+        numbers = ((np.stack([x & 15, x >> 4], axis=-1).reshape(-1).astype(np.int64) ^ half) - half).astype(np.float32)
+    else:
+        x = codes.view(source.storage)
+        numbers = x.astype(np.float32)
+    y, again, z = (np.zeros(512, np.float16) for _ in range(3))
+    compiled = moved.compile(x, y, target=target)
+    compiled.emulate(x, y)
+    both.compile(x, again, z, target=target).emulate(x, again, z)
+    want = (numbers - np.float32(zero)).astype(np.float16)
+    for got in (y, again):
+        np.testing.assert_array_equal(got.view(np.uint16), want.view(np.uint16))
+    np.testing.assert_array_equal(z.astype(np.float32), numbers)
+    assert len(re.findall(r"\bv_pk_add_f16", compiled.asm)) == adds * len(re.findall(r"\bv_perm_b32", compiled.asm)) > 0
+
+
 @pytest.mark.parametrize(("stored", "zero"), [(wd.u8, 8), (wd.i32, 8), (wd.u8, 0), (wd.u8, 3000)], ids=str)
 @pytest.mark.parametrize("target", ["gfx942", "sm_90a"])
 def test_four_bits_taken_out_by_hand(stored: Any, zero: int, target: str) -> None:
