@@ -135,6 +135,8 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def atomic(st: State) -> None:
         address = st.U[addr] + U32(offsets[0])
         position, active = lds_lanes(env, st, index, address, size, st.mask)
+        if env.atomics is not None:
+            env.atomics(st, address, active, size)
         chosen = every_lane(st) if active is None else active
         at = position[chosen]
         if check is not None:
