@@ -154,7 +154,7 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         def put(which: np.ndarray, new: np.ndarray) -> None:
             lds_store(env, at[which], new, size, None)
 
-        if not reduce_atomic(at, words, mem, get, put):
+        if at.size and not reduce_atomic(at, words, mem, get, put):
             order = None if check is None else check.permutation(at.size)
             old = apply_atomic(at, words, mem, get, put, order)
             if mem.returns:
