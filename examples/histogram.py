@@ -1,8 +1,8 @@
 """Count how often each value occurs, with atomics: every element adds one to its bin.
 
 A workgroup has many more elements than there are bins, so it counts in shared memory and adds each bin once
-(`wavedsl inspect examples/histogram.py:histogram --subs N=100000,B=64 --target gfx942 --decisions`); with 256 elements to
-a workgroup and 256 bins each would go to memory by itself.
+(`wavedsl inspect examples/histogram.py:histogram --subs N=100000,B=64 --target gfx942 --decisions`); with 256 elements
+to a workgroup and 256 bins each would go to memory by itself.
 
     python examples/histogram.py --target gfx942 --n 5000 --bins 100
 """

@@ -227,7 +227,7 @@ class Attempts:
     def counting(self, plan: Plan, kernel: Kernel, choices: Choices) -> Kernel:
         """The kernel, or the one that carries out atomics in shared memory first, where that pays; with the reasons
         where it does not."""
-        counted, why = counted_arrays(kernel, plan.graph, self.arrays, plan.target, _grid(plan))
+        counted, why = counted_arrays(kernel, plan.graph, plan.partition, self.arrays, plan.target, _grid(plan))
         if counted:
             found = self.by(plan, replace(choices, counted=counted))
             if as_before(kernel, found) and crowding(plan, found) <= 0:

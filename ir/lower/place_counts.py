@@ -4,7 +4,8 @@ there, and behind everything else adds each place's sum, by one atomic of consec
 In: the arrays of `Choices.counted` (`regions/counted_arrays.py` says which). Out: for each a buffer at the beginning of
 shared memory in which every element lies at its offset in the array, code that makes it neutral in front of all else,
 and code that adds it to the array at the end. In between `lower_atomic` changes it by `atomic.shared`. So it is with
-minima, maxima and bits.
+minima, maxima and bits. Where one of the array's dimensions is the workgroup's own number, as for a histogram of each
+row, only what lies there is kept (`window`).
 
 Invariant: nobody asks what was there, all that the kernel does to the array is such atomics, alike, and these leave the
 same in any order (`ORDERLESS`), so the array ends as if each element had gone there by itself. A place that was not
@@ -13,12 +14,15 @@ touched is left alone: what it keeps is neutral.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from typing import Any
 
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.addresses.access import whole_buffer
-from wavedsl.ir.addresses.coordinates import total
+from wavedsl.ir.addresses.coordinates import offset_of, scaled, total
+from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import Type, Value, vector
@@ -26,6 +30,7 @@ from wavedsl.ir.layouts.fragment import scalar_type
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Context, Step
+from wavedsl.ir.symbols import dim_name
 
 LINE = 128
 """Bytes of which buffers are a multiple."""
@@ -38,9 +43,11 @@ WIDE = 16
 @dataclass(frozen=True)
 class PlaceCounts:
     """Where an array's elements lie in shared memory: `at` bytes from its beginning, as far apart as in the array.
-    `how`: what its atomics do; `neutral`: what every element begins as."""
+    `own`: dimensions of the array along which they are the workgroup's alone. `how`: what its atomics do; `neutral`:
+    what every element begins as."""
 
     memory: str
+    own: tuple[int, ...]
     at: int
     bytes: int
     how: str
@@ -71,15 +78,37 @@ def neutral_of(how: str, bits: int) -> int:
     return {"max_s": -1 << bits - 1, "min_s": (1 << bits - 1) - 1, "min_u": -1, "and": -1}.get(how, 0)
 
 
+def window(info: ArrayInfo, atomics: Sequence[Node], dims: Mapping[Any, DimPlan]) -> tuple[tuple[int, ...], int | None]:
+    """(dimensions of an array along which a workgroup's atomics stay at its own number, bytes of what lies there; None
+    where run-time arguments decide)."""
+    plans = {dim_name(d): p for d, p in dims.items()}
+    own = tuple(
+        i
+        for i, name in enumerate(info.names)
+        if name in plans and plans[name].role == "index" and plans[name].axis is not None
+        if all(not isinstance(c := n.attrs["mapping"].coords[i], int) and dim_name(c) == name for n in atomics)
+    )
+    bytes = info.elsize
+    for i, (extent, stride) in enumerate(zip(info.extents, info.strides)):
+        if i in own:
+            continue
+        if extent is None or stride is None:
+            return own, None
+        if extent == 0:
+            return own, 0
+        bytes += (extent - 1) * stride
+    return own, bytes
+
+
 def place_counts(low: Lowering) -> None:
     """Give the arrays that are counted their place, in front of all else in shared memory."""
     for memory in low.choices.counted:
-        n = next(n for n in low.graph.all_nodes() if n.attrs.get("memory") == memory)
+        atomics = [n for n in low.graph.all_nodes() if n.attrs.get("memory") == memory]
         dtype = low.arrays[memory].dtype
-        span = low.arrays[memory].span()
+        own, span = window(low.arrays[memory], atomics, low.partition.dims)
         assert span is not None, "an array of a size that is known at run time only is not counted"
-        how, type = how_of(n.op, dtype), scalar_type(dtype)
-        found = PlaceCounts(memory, low.room.scratch, span, how, type, neutral_of(how, dtype.bits))
+        how, type = how_of(atomics[0].op, dtype), scalar_type(dtype)
+        found = PlaceCounts(memory, own, low.room.scratch, span, how, type, neutral_of(how, dtype.bits))
         low.room.counts[memory] = found
         low.room.scratch += found.room
         low.kernel.shared_names[found.buffer] = (found.at, found.room)
@@ -98,8 +127,15 @@ def begin_counts(low: Lowering) -> None:
 
 def count(low: Lowering, counts: PlaceCounts, offset: Value, value: Value, mask: Value) -> None:
     """Carry out an atomic at a byte offset into the array."""
-    b = low.b
-    b.atomic_shared(total(b, [offset, counts.at]), counts.how, value, mask=mask, buffer=counts.buffer)
+    b, start = low.b, _start(low, counts)
+    place = offset_of(b, [offset, counts.at, scaled(b, start, -1)])
+    b.atomic_shared(place, counts.how, value, mask=mask, buffer=counts.buffer)
+
+
+def _start(low: Lowering, counts: PlaceCounts) -> Any:
+    """Bytes from the array's first element to the first that the workgroup keeps."""
+    info, _, strides = low.array(counts.memory)
+    return total(low.b, [scaled(low.b, low.base[info.names[i]], strides[i]) for i in counts.own])
 
 
 def end_counts(low: Lowering) -> None:
@@ -113,13 +149,13 @@ def end_counts(low: Lowering) -> None:
 def _add_all(low: Lowering, counts: PlaceCounts) -> None:
     b = low.b
     info, extents, _ = low.array(counts.memory)
-    buffer, element = whole_buffer(b, info, extents), 4 * counts.type.words
+    buffer, element, start = whole_buffer(b, info, extents), 4 * counts.type.words, _start(low, counts)
     waiting: list[tuple[Value, Value, Value]] = []
 
     def add() -> None:
         for first, mask, found in waiting:
             changed = b.pand(mask, b.cmp("ne", found, b.const(counts.neutral, counts.type)))
-            b.atomic_global(buffer, first, counts.how, found, mask=changed)
+            b.atomic_global(buffer, total(b, [start, first]), counts.how, found, mask=changed)
         waiting.clear()
 
     for first, mask in _shares(low, counts.bytes, element, add):
@@ -182,4 +218,4 @@ def counts_of(low: Lowering, n: Node) -> PlaceCounts | None:
     return found
 
 
-__all__ = ["begin_counts", "count", "counts_of", "end_counts", "how_of", "met", "neutral_of", "place_counts"]
+__all__ = ["begin_counts", "count", "counts_of", "end_counts", "how_of", "met", "neutral_of", "place_counts", "window"]

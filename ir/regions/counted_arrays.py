@@ -16,9 +16,10 @@ Invariant: as many waves stay resident, and everything else in shared memory lie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf, log, sqrt
+from math import inf, log, prod, sqrt
 
 from wavedsl.ir.array_info import ArrayInfo
+from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
 from wavedsl.ir.kernel.kernel_meaning import ORDERLESS
@@ -26,7 +27,7 @@ from wavedsl.ir.kernel.pressure import pressure
 from wavedsl.ir.kernel.unit_clocks import UNKNOWN
 from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.layouts.fragment import scalar_type
-from wavedsl.ir.lower.place_counts import how_of
+from wavedsl.ir.lower.place_counts import how_of, window
 from wavedsl.ir.target import Target
 
 GAIN = 1.5
@@ -37,7 +38,7 @@ PREFIX = "counts of "
 
 
 def counted_arrays(
-    kernel: Kernel, graph: Graph, arrays: Mapping[str, ArrayInfo], target: Target, grid: int
+    kernel: Kernel, graph: Graph, partition: Partition, arrays: Mapping[str, ArrayInfo], target: Target, grid: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(arrays to count in shared memory, in words why others are not). `grid`: workgroups of it, 0 where nobody
     knows."""
@@ -47,10 +48,11 @@ def counted_arrays(
     left = kernel.shared_bytes
     for memory, atomics in _at_places_of_data(graph).items():
         info = arrays[memory]
-        problem = _problem(kernel, graph, memory, atomics, info, target) or _dear(kernel, info, target, grid)
-        span = info.span()
-        if not problem and span is not None:
-            problem = _no_room(kernel, left, span, target, groups)
+        own, span = window(info, atomics, partition.dims)
+        problem = _problem(kernel, graph, memory, atomics, info, target, own, span)
+        if not problem and span:
+            windows = prod(info.extents[i] or target.units for i in own)
+            problem = _dear(kernel, info, span, target, grid, windows) or _no_room(kernel, left, span, target, groups)
         if problem:
             why.append(f"atomics on {memory} go to memory one by one: {problem}")
         else:
@@ -74,8 +76,9 @@ def _decided_by_data(n: Node) -> bool:
 
 
 def _problem(
-    kernel: Kernel, graph: Graph, memory: str, atomics: list[Node], info: ArrayInfo, target: Target
-) -> str:
+    kernel: Kernel, graph: Graph, memory: str, atomics: list[Node], info: ArrayInfo, target: Target,
+    own: tuple[int, ...], span: int | None,
+) -> str:  # fmt: skip
     """What forbids it, whatever it gains."""
     used = {x.id for n in graph.all_nodes() for x in n.inputs} | {y.id for r in graph.regions() for y in r.yields}
     kind = scalar_type(info.dtype).kind
@@ -90,10 +93,9 @@ def _problem(
         return f"{target.name} has no {atomics[0].op} of {info.dtype} in shared memory"
     if kernel.notes["lowering"].strategy.bulk:
         return "waves have roles"
-    span = info.span()
     if span is None or info.far:
-        return "its size is known at run time only" if span is None else "it is larger than shared memory"
-    if any(s is None or s % info.elsize for s in info.strides):
+        return "its size is known at run time only" if span is None else "its elements have addresses of 64 bits"
+    if any(s is None or s % info.elsize for i, s in enumerate(info.strides) if i not in own):
         return "its elements are not aligned"
     return "" if span else "it is empty"
 
@@ -116,9 +118,10 @@ def _no_room(kernel: Kernel, shared: int, span: int, target: Target, groups: int
     return f"beside {span} bytes of shared memory {behind} workgroups are resident on a unit, not {before}"
 
 
-def _dear(kernel: Kernel, info: ArrayInfo, target: Target, grid: int) -> str:
-    """Why counting does not pay; empty where it does."""
-    span, busy = info.span() or 0, min(target.units, grid or target.units)
+def _dear(kernel: Kernel, info: ArrayInfo, span: int, target: Target, grid: int, windows: int) -> str:
+    """Why counting does not pay; empty where it does. `windows`: parts of the array that are different workgroups'."""
+    busy = min(target.units, grid or target.units)
+    sharing = max(1.0, busy / target.dies / windows)
     beside = min(-(-grid // target.units) if grid else target.simds, target.simds)
 
     def atomics(op: Op) -> int:
@@ -129,9 +132,9 @@ def _dear(kernel: Kernel, info: ArrayInfo, target: Target, grid: int) -> str:
 
     accesses = _of_wave(kernel.body, atomics) * kernel.waves
     brought = _of_wave(kernel.body, loaded) * kernel.waves * busy / (target.memory_rate or inf)
-    one = max(brought, accesses * _by_itself(info, span, target, busy))
+    one = max(brought, accesses * _by_itself(info, span, target, sharing))
     counted = max(brought, accesses * _in_shared(info, span, target))
-    cost = _once(kernel, info, span, target, busy, beside)
+    cost = _once(kernel, info, span, target, sharing, beside)
     if one - counted >= GAIN * cost:
         return ""
     return f"they take {one:.0f} clocks so, {counted:.0f} in shared memory, and {cost:.0f} to begin and end there"
@@ -165,13 +168,14 @@ def _array(buffer: object) -> int | None:
     return None
 
 
-def _by_itself(info: ArrayInfo, span: int, target: Target, busy: int) -> float:
-    """Clocks of a wave's atomic in memory: the lines that its lanes fall into, the turns in these, or the port."""
+def _by_itself(info: ArrayInfo, span: int, target: Target, sharing: float) -> float:
+    """Clocks of a wave's atomic in memory: the lines that its lanes fall into, the turns in these, or the port.
+    `sharing`: units whose lanes meet in them."""
     lines = -(-span // target.line_bytes)
     touched = lines * (1 - (1 - 1 / lines) ** target.wave_size)
     turns = touched * _fullest(target.wave_size / touched, target.line_bytes // info.elsize)
     port = target.cost("store.global", info.elsize).cycles
-    return max(port, touched * target.line_bytes / _rate(target), turns * busy / target.dies / lines)
+    return max(port, touched * target.line_bytes / _rate(target), turns * sharing / lines)
 
 
 def _fullest(balls: float, boxes: float) -> float:
@@ -192,12 +196,12 @@ def _in_shared(info: ArrayInfo, span: int, target: Target) -> float:
     return target.wave_size / together * _fullest(together, min(span // info.elsize, together))
 
 
-def _once(kernel: Kernel, info: ArrayInfo, span: int, target: Target, busy: int, groups: int) -> float:
+def _once(kernel: Kernel, info: ArrayInfo, span: int, target: Target, sharing: float, groups: int) -> float:
     """Clocks of a workgroup to make elements neutral, read them and add them, and to meet; where `groups` of them issue
     and wait beside each other, its part."""
     rounds = -(-span // (info.elsize * target.wave_size))
     stored, loaded = (target.cost(f"{kind}.shared", info.elsize) for kind in ("store", "load"))
-    added = max(span / _rate(target), rounds * target.cost("store.global", info.elsize).cycles, busy / target.dies)
+    added = max(span / _rate(target), rounds * target.cost("store.global", info.elsize).cycles, sharing)
     moved = rounds * (stored.cycles + loaded.cycles) + added
     issued = -(-span // (info.elsize * kernel.block)) * INSTRUCTIONS * target.cost("valu").cycles
     issued *= -(-kernel.waves * groups // target.simds)
