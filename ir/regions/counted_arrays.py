@@ -209,12 +209,13 @@ def _once(kernel: Kernel, info: ArrayInfo, span: int, target: Target, sharing: f
 
 
 def as_before(kernel: Kernel, found: Kernel) -> bool:
-    """Whether a kernel that counts has everything else in shared memory as the kernel that does not."""
+    """Whether a kernel that counts has everything else in shared memory, and its waves do, as in the kernel that does
+    not."""
     here, there = (
-        {name: size for name, (_, size) in k.shared_names.items() if not name.startswith(PREFIX)}
+        ({name: size for name, (_, size) in k.shared_names.items() if not name.startswith(PREFIX)}, k.waves)
         for k in (kernel, found)
     )
-    return here == there
+    return here == there and not found.notes["lowering"].strategy.bulk
 
 
 __all__ = ["as_before", "counted_arrays"]
