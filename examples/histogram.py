@@ -22,7 +22,7 @@ import wavedsl as wd
 N, B = wd.symbols("N B")
 
 
-@wd.wave([wd.WorkgroupConstraint(N, 2048, 0)])
+@wd.wave([wd.WorkgroupConstraint(N, 1024, 0)])
 def histogram(x: wd.Memory[N, wd.i32], bins: wd.Memory[B, wd.i32]):
     wd.atomic_add(wd.Register[N, wd.i32](1), bins, mapping=wd.IndexMapping((N,), {B: wd.read(x)}))
 
