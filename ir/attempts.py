@@ -32,6 +32,7 @@ from wavedsl.ir.kernel.unit_clocks import meeting_clocks, unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
 from wavedsl.ir.staging.gathered_rows import with_gathers
@@ -86,7 +87,7 @@ class Attempts:
                 plan, kernel, lack = self.roomier(plan, kernel)
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
-                    kernel = self.further_ahead(plan, kernel)
+                    kernel = self.counting(plan, *self.further_ahead(plan, kernel))
                 kernel.notes[BEYOND] = beyond(plan, kernel)
                 return kernel, plan, lack
             except ConstraintError:
@@ -213,13 +214,30 @@ class Attempts:
                 plan, kernel = more, found
         return plan, kernel
 
-    def further_ahead(self, plan: Plan, kernel: Kernel) -> Kernel:
-        """The kernel, or the one whose loops of short trips load several trips ahead, where registers do not lack."""
+    def further_ahead(self, plan: Plan, kernel: Kernel) -> tuple[Kernel, Choices]:
+        """The kernel, or the one whose loops of short trips load several trips ahead, where registers do not lack; and
+        the choices that it is lowered by."""
         ahead = loops_ahead(kernel, plan.target, plan.partition.waves, _of_grid(plan), self.choices.stages)
         if not ahead:
-            return kernel
-        found = self.by(plan, replace(self.choices, ahead=ahead))
-        return found if crowding(plan, found) <= 0 else kernel
+            return kernel, self.choices
+        choices = replace(self.choices, ahead=ahead)
+        found = self.by(plan, choices)
+        return (found, choices) if crowding(plan, found) <= 0 else (kernel, self.choices)
+
+    def counting(self, plan: Plan, kernel: Kernel, choices: Choices) -> Kernel:
+        """The kernel, or the one that carries out atomics in shared memory first, where that pays; with the reasons
+        where it does not."""
+        counted, why = counted_arrays(kernel, plan.graph, plan.partition, self.arrays, plan.target, _grid(plan))
+        if counted:
+            found = self.by(plan, replace(choices, counted=counted))
+            if as_before(kernel, found) and crowding(plan, found) <= 0:
+                kernel = found
+            else:
+                why += (f"atomics on {', '.join(counted)} go to memory one by one: others lack the room",)
+        if why:
+            decided = kernel.notes["decisions"]
+            kernel.notes["decisions"] = replace(decided, reasons=(*decided.reasons, *why))
+        return kernel
 
 
 def clocks_on_unit(plan: Plan, kernel: Kernel) -> float:
@@ -249,10 +267,15 @@ def _resident(plan: Plan, kernel: Kernel) -> int:
     return max(waves, found // waves * waves)
 
 
-def _of_grid(plan: Plan) -> int:
-    """Workgroups that the grid has for each unit of the chip's reference product; 0 where a launch decides that."""
+def _grid(plan: Plan) -> int:
+    """Workgroups of the grid; 0 where a launch decides that."""
     trips = [p.trips for p in plan.partition.dims.values() if p.axis is not None]
-    return 0 if None in trips else -(-prod(t for t in trips if t is not None) // plan.target.units)
+    return 0 if None in trips else prod(t for t in trips if t is not None)
+
+
+def _of_grid(plan: Plan) -> int:
+    """The same for each unit of the chip's reference product."""
+    return -(-_grid(plan) // plan.target.units)
 
 
 def _few_rows(plan: Plan) -> bool:

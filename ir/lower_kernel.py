@@ -24,6 +24,7 @@ from wavedsl.ir.kernel.kernel_ir import Kernel, Param, entry_name
 from wavedsl.ir.kernel.kernel_ir import Region as Body
 from wavedsl.ir.lower.exchange import OVER_TILES, SCRATCH, route
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.place_counts import begin_counts, end_counts, met, place_counts
 from wavedsl.ir.lower.scratch_room import scratch_bytes
 from wavedsl.ir.lower.sliced_operands import place_sliced
 from wavedsl.ir.lower.whole_tiles import inside, narrowed, whole
@@ -108,6 +109,7 @@ def _two_places(low: Lowering, size: int, meeting: Sequence[Node]) -> bool:
 
 def _run(low: Lowering) -> Kernel:
     """Places in shared memory, strategy, then the body; the kernel with what it needs."""
+    place_counts(low)
     converted, reduced, reducing = scratch_bytes(low)
     converted = place_sliced(low, converted)
     if _two_places(low, reduced, reducing):
@@ -116,7 +118,7 @@ def _run(low: Lowering) -> Kernel:
     low.room.scratch_share = converted // low.partition.waves // 16 * 16
     over = behind_tiles(low, reducing)
     low.room.top = low.room.meeting.at + (0 if over else reduced)
-    if low.room.top:
+    if low.room.top > low.room.scratch:
         low.kernel.shared_names[SCRATCH] = (low.room.scratch, low.room.top - low.room.scratch)
     low.room.meeting.buffer = OVER_TILES if over else SCRATCH
     if over:
@@ -139,9 +141,11 @@ def _run(low: Lowering) -> Kernel:
             run_roles(low, strategy, lambda: emit_kernel(low))
         else:
             ask_for_first_loads(low)
+            begin_counts(low)
             begin(low)
             low.matrix.behind_loads = partial(release, low) if low.choices.dependent else None
             emit_kernel(low)
+            end_counts(low)
     kernel = low.b.finish()
     kernel.shared_bytes = max(low.room.top, low.room.meeting.at + reduced)
     alone = converted + reduced > low.target.shared_bytes  # conversions and reductions each fit, but not both
@@ -189,6 +193,7 @@ def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
     if not low.matrix.strategy.bulk:
         steps = late_fetches(low, steps)
     body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.matrix.strategy.bulk)
+    met(low, steps, body.order)
     behind, low.matrix.behind_loads = low.matrix.behind_loads, None
     if behind is not None:
         last = next((i for i in reversed(body.order) if _loads(steps[i])), None)

@@ -208,6 +208,8 @@ class Target:
     """(what an atomic on global memory does, type) that is one instruction."""
     atomics_at_addresses: frozenset[tuple[str, str]] = frozenset()
     """Those of them that no buffer has: each lane has an address of its own."""
+    shared_atomics: frozenset[tuple[str, str]] = frozenset()
+    """(what an atomic on shared memory does, type) that is one instruction. Nobody asks it what was there."""
     cache_swizzle: bool = False
     """Whether a buffer's descriptor can ask for a swizzle of the caches (LLVM: introduced in gfx942)."""
     copy_linear: bool = False

@@ -177,6 +177,8 @@ def _ds_atomic(name: str, function: str, dtype: str, targets: frozenset[str] = C
             special="ds",
             mem=Mem("atomic", 4 * n, function=function, dtype=dtype, returns=rtn),
             modifiers=DS_MODS,
+            issue=_lds_issue(4 * n),
+            source=LDS_SOURCE,
             targets=targets,
             doc="atomic in LDS" + (", old value returned" if rtn else ""),
             **_LGKM,

@@ -119,6 +119,15 @@ ATOMICS = {
 FAR_ATOMICS = {key: name.replace("buffer_", "global_", 1) for key, name in ATOMICS.items()}
 """The same at a 64-bit address of each lane, with a register of its own for what was there."""
 
+_SHARED_WORDS = {
+    "add": "add_u", "min_s": "min_i", "max_s": "max_i", "min_u": "min_u", "max_u": "max_u", "and": "and_b",
+    "or": "or_b", "xor": "xor_b",
+}  # fmt: skip
+SHARED_ATOMICS = {
+    (how, f"i{bits}"): f"ds_{word}{bits}" for how, word in _SHARED_WORDS.items() for bits in (32, 64)
+}
+"""The same on shared memory, of those that nobody asks what was there."""
+
 
 def returning(chip: str) -> str:
     """The flag that makes an atomic return what was in memory."""

@@ -1,7 +1,8 @@
-"""Lowering of atomics on global memory, and of votes.
+"""Lowering of atomics on global and on shared memory, and of votes.
 
-An atomic is a buffer instruction that returns its result in the data register. Lanes that are masked off are switched
-off by EXEC: a buffer drops an atomic past its end too, but what such a lane gets back is nowhere promised.
+An atomic on global memory is a buffer instruction that returns its result in the data register. Lanes that are masked
+off are switched off by EXEC: a buffer drops an atomic past its end too, but what such a lane gets back is nowhere
+promised.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from wavedsl.codegen.amdgcn.select_memory import (
     global_address,
     guarded_descriptor,
     open_region,
+    shared_place,
 )
 from wavedsl.ir.kernel.kernel_ir import Op, Value
 
@@ -98,6 +100,22 @@ def _plain_address(s: Selector, op: Op) -> tuple[Operand, Operand, int]:
     if not (voff.__class__ is int and voff == 0):
         voff = s.to_vector(voff)
     return voff, soff, imm
+
+
+@lower("atomic.shared")
+def atomic_shared(s: Selector, op: Op) -> None:
+    mask = s.mask(op.args[1])
+    if mask is False:
+        return
+    row = s.rows.named(roles.SHARED_ATOMICS[op.attrs["how"], op.args[2].type.kind])
+    value = s.vector(op.args[2])
+    address, imm = shared_place(s, op)
+    mods: dict[str, Any] = {"offset": imm} if imm else {}
+    if mask is not True:
+        open_region(s, mask)
+    s.emit(row, address, value, **mods)
+    if mask is not True:
+        close_region(s, mask)
 
 
 @lower("any_lane")

@@ -336,8 +336,8 @@ def store_far(s: Selector, op: Op) -> None:
 # -------------------------------------------------------------------------------------------------------- shared memory
 
 
-def _shared_place(s: Selector, op: Op) -> tuple[Ref, int]:
-    """(address register, immediate) of a read or write of shared memory."""
+def shared_place(s: Selector, op: Op) -> tuple[Ref, int]:
+    """(address register, immediate) of an access to shared memory."""
     v, imm = op.args[0], op.attrs.get("imm", 0)
     if trail.explains("offsets"):
         trail.explain("offsets", _shared_offsets_text(op, v, imm))
@@ -368,7 +368,7 @@ def _shared_offsets_text(op: Op, v: Value, imm: int) -> str:
 @lower("load.shared")
 def load_shared(s: Selector, op: Op) -> None:
     width, atom = op.attrs["bytes"], op.attrs.get("atom", "vector")
-    address, imm = _shared_place(s, op)
+    address, imm = shared_place(s, op)
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if atom == "vector":
         s.emit(s.rows.named(roles.SHARED_LOADS[width]), s.result(op), address, **mods)
@@ -388,7 +388,7 @@ def store_shared(s: Selector, op: Op) -> None:
         return
     width = op.attrs["bytes"]
     value = s.vector(op.args[2])
-    address, imm = _shared_place(s, op)
+    address, imm = shared_place(s, op)
     row = s.rows.named((roles.HIGH_SHARED_STORES if op.attrs.get("high") else roles.SHARED_STORES)[width])
     mods: dict[str, Any] = {"offset": imm} if imm else {}
     if held is True:

@@ -175,7 +175,7 @@ def _costs(chip: str) -> Mapping[tuple[str, int], Unit]:
         out["load.global", b] = Unit("vmem", bytes_per_wave // 64, 500)
         out["store.global", b] = Unit("vmem", bytes_per_wave // 64, 4)
         out["load.shared", b] = Unit("lds", max(4, bytes_per_wave // reads), 64 + b)
-        out["store.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 32)
+        out["store.shared", b] = out["atomic.shared", b] = Unit("lds", max(4, bytes_per_wave // 128), 32)
         out["copy.async", b] = Unit("vmem", bytes_per_wave // 64, 560)
     return out
 
@@ -272,6 +272,7 @@ def _target(chip: Chip) -> Target:
         transposing={4: "tr_b4", 6: "tr_b6"} if chip.name == "gfx950" else {},
         small_floats=frozenset(("f4e2m1",)) if chip.name == "gfx950" else frozenset(),
         atomics=_atomics(chip.name, roles.ATOMICS) | _atomics(chip.name, roles.FAR_ATOMICS),
+        shared_atomics=_atomics(chip.name, roles.SHARED_ATOMICS),
         atomics_at_addresses=_atomics(chip.name, roles.FAR_ATOMICS) - _atomics(chip.name, roles.ATOMICS),
         clock_unit=4,
         batch_words=BATCH_WORDS,

@@ -281,6 +281,17 @@ def _atomic(s: Selector, op: Op, values: Sequence[Value], mask: Any, place: Call
     s.values[op.result.id] = (out,)
 
 
+def _atomic_shared(s: Selector, op: Op) -> None:
+    addr, mask, value = op.args
+    guard = s.mask(mask)
+    if guard is False:
+        return
+    name, sign = _ATOMIC[op.attrs["how"]]
+    address = shared_address(s, addr, op.attrs.get("imm", 0))
+    words = ("red", "shared", name, sign + kind_of(value.type)[1:])
+    s.emit(words, address, s.regs(value)[0], guard=None if guard is True else guard)
+
+
 def barrier(s: Selector, op: Op) -> None:
     """All threads meet, or those of the role that the op stands in. ptxas keeps a barrier of a workgroup of one warp,
     and makes nothing of a warp's own where its lanes come together."""
@@ -411,6 +422,7 @@ SELECT: dict[str, Callable[[Selector, Op], None]] = {
     "fence": _fence,
     "load.shared": _load_shared,
     "store.shared": _store_shared,
+    "atomic.shared": _atomic_shared,
     "copy.async": _copy_async,
     "touch.global": _touch_global,
     "copy.commit": _copy_commit,

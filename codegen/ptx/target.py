@@ -120,7 +120,7 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
         out["load.global", b] = Unit("lsu", 2 * words, 290)
         out["store.global", b] = Unit("lsu", 2 * words, 4)
         out["load.shared", b] = Unit("lsu", words, 23 + 2 * words)
-        out["store.shared", b] = Unit("lsu", words, 20)
+        out["store.shared", b] = out["atomic.shared", b] = Unit("lsu", words, 20)
         out["copy.async", b] = Unit("lsu", 2 * words, 320)
     return out
 
@@ -150,6 +150,10 @@ _ATOMICS = frozenset(
 )
 _ATOMICS_90 = frozenset({("pk_add_bf16", "b32"), ("fadd", "f32x2"), ("fadd", "f32x4")})
 """What chips from sm_90 on have beside: sums of several neighbours only where nobody asks what was there."""
+
+
+_SHARED_ATOMICS = frozenset((how, "i32") for how in _ATOMIC_INTS if how not in ("xchg", "cas"))
+"""Those of 64 bits and of floats are loops of compare-and-swap in SASS (`ATOMS.CAST.SPIN`)."""
 
 
 def _widens(number: int) -> frozenset[tuple[str, str]]:
@@ -207,6 +211,7 @@ def _target(chip: Chip) -> Target:
         memory_rate=product.hbm / product.clock if product else 0.0,
         l2_bytes=product.l2_bytes if product else 0,
         bytes_in_flight=product.hbm * product.latency / product.units if product else 0.0,
+        shared_atomics=_SHARED_ATOMICS,
         atomics=_ATOMICS | (_ATOMICS_90 if chip.number >= 90 else frozenset()),
         clock_unit=1,
         widens=_widens(chip.number),

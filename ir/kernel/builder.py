@@ -303,6 +303,12 @@ class Builder(Values):
             attrs["high"] = True
         return self._effect("store.shared", (addr, mask or self.true, value), attrs)
 
+    def atomic_shared(self, addr: Operand, how: str, value: Value, *, mask: Value, buffer: str = "") -> Op:
+        """Change shared memory indivisibly by `how` (see the op); what was there is not given."""
+        addr, imm = self._shared(self._i32(addr))
+        attrs = {"bytes": value.type.words * 4, "imm": imm, "how": how, "buffer": buffer}
+        return self._effect("atomic.shared", (addr, mask, value), attrs)
+
     def barrier(self, half: int | None = None) -> Op:
         """All waves arrive: of the workgroup, or of the role that is being written. `half`: those of the lower (0) or
         upper (1) half, at one that the others pass at another place."""

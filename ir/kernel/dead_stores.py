@@ -74,7 +74,7 @@ def span(kernel: Kernel, op: Op) -> Span:
     if op.name == "copy.async":
         address, imm = op.args[-1], op.attrs["simm"]
         size *= LANES if op.attrs.get("linear") else 1
-    elif op.name not in ("load.shared", "store.shared", "load.peer"):
+    elif op.name not in ("load.shared", "store.shared", "atomic.shared", "load.peer"):
         return (low, high) if place is not None else None
     elif op.attrs.get("atom", "vector") != "vector":
         size = max(size, ROW)

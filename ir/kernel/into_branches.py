@@ -82,7 +82,7 @@ def _reads_alike(kernel: Kernel, load: Op, between: Iterable[Op | None]) -> bool
     for op in between:
         if op is None or op.row.effects <= {"read global", "read shared", "write global", "control"}:
             inner = () if op is None else op.regions
-        elif op.name == "store.shared" and not overlap(kernel, load, op):
+        elif op.name in ("store.shared", "atomic.shared") and not overlap(kernel, load, op):
             continue
         else:
             return False

@@ -327,6 +327,10 @@ class _State:
         start = self.shared_place(op, addr, op.attrs["imm"], on)
         _scatter(self.shared, start, _to_bytes(value, op.attrs["bytes"], op.attrs.get("high", False)), on)
 
+    def _atomic_shared(self, op: Op, active: Array, addr: Array, mask: Array, value: Array) -> None:
+        on = active & mask
+        self.changed(op, self.shared, self.shared_place(op, addr, op.attrs["imm"], on), on, (value,))
+
     def _barrier(self, op: Op, active: Array) -> None:
         if not active.all() and "half" not in op.attrs:
             raise CompileError("a barrier that not all waves reach", op.loc)

@@ -289,6 +289,8 @@ ATOMIC: dict[str, Callable[..., Array]] = {
     "pk_add_bf16": _pairs(ml_dtypes.bfloat16),
 }
 """What an atomic op leaves in memory, from what was there and its operands."""
+ORDERLESS = ("add", "min_s", "max_s", "min_u", "max_u", "and", "or", "xor")
+"""Those of them of integers that leave the same in any order, and where some are carried out elsewhere first."""
 
 TYPED: dict[str, Callable[..., Array]] = {
     "cmp": _cmp,

@@ -221,12 +221,13 @@ _ADDRESSES = {
     "copy.async": ((5, "simm"), (1, "imm"), (2, "imm")),
     "load.shared": ((0, "imm"),),
     "store.shared": ((0, "imm"),),
+    "atomic.shared": ((0, "imm"),),
     "load.peer": ((0, "imm"),),
 }
 """Operands of memory ops that are addresses, and the immediate that is added to each."""
 
 
-_OF_SHARED = frozenset(("load.shared", "store.shared", "load.peer"))
+_OF_SHARED = frozenset(("load.shared", "store.shared", "atomic.shared", "load.peer"))
 """Those whose immediate counts for an address of shared memory."""
 
 

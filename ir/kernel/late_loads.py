@@ -31,7 +31,7 @@ def latest(kernel: Kernel, region: Region) -> dict[Op, Op]:
             waiting.setdefault((span(kernel, op), len(barriers)), []).append(op)
         elif op.name == "barrier" and not op.attrs:
             barriers.append(op)
-        elif op.name == "store.shared":
+        elif op.name in ("store.shared", "atomic.shared"):
             written = span(kernel, op)
             for key in [key for key in waiting if meet(written, key[0])]:
                 stop(key, op)

@@ -42,7 +42,7 @@ def wide(kernel: Kernel) -> Iterator[tuple[Op, dict[str, str]]]:
         used.update(op.args)
 
     def done(op: Op) -> tuple[str, ...]:
-        if not (op.name.startswith("atomic.") or op.attrs.get("adds")):
+        if not (op.name in ("atomic.global", "atomic.far") or op.attrs.get("adds")):
             return ()
         return (TELLS, LEARNS) if not used.isdisjoint(op.results) else (TELLS,)
 

@@ -9,13 +9,13 @@ Every exchange between waves begins with a barrier for those who still read what
 kernel has nobody to wait for, nor has one behind a barrier after which only other buffers were touched.
 
 What may have happened is followed through loops and branches: both ways past a region, and round a loop's back edge.
-Accesses are told apart by the ranges of their addresses (`dead_stores.span`), and where those meet by the addresses
-of every thread (`own_places.py`): what each has written or copied itself it may read without a barrier. A wait for
-asynchronous copies writes what any copy of the kernel does; an operation that waits for something else, or of whose
-places nothing is known, counts as one that writes everywhere. A fence is a barrier, too. INVARIANT: a barrier orders
-shared memory alone (`fence` orders global memory too, and stays), so whatever it leaves is ordered by the barriers
-that are left. Those of warpgroups stay: what one thread of theirs tells a copy engine is behind some. Of any kind, the
-second of two goes between which nothing happens to shared memory.
+Accesses are told apart by the ranges of their addresses (`dead_stores.span`), and where those meet by the addresses of
+every thread (`own_places.py`): what each has written or copied itself it may read without a barrier. Atomics of shared
+memory need none among each other. A wait for asynchronous copies writes what any copy of the kernel does; an operation
+that waits for something else, or of whose places nothing is known, counts as one that writes everywhere. A fence is a
+barrier, too. INVARIANT: a barrier orders shared memory alone (`fence` orders global memory too, and stays), so whatever
+it leaves is ordered by the barriers that are left. Those of warpgroups stay: what one thread of theirs tells a copy
+engine is behind some. Of any kind, the second of two goes between which nothing happens to shared memory.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ class _Around:
             return False
         behind = self.between.reached(op, 1, divides)
         meeting = [(a[3], b[3]) for b in behind for a in before if _meet(a, b)]
+        meeting = [pair for pair in meeting if any(op.name != "atomic.shared" for op in pair)]
         if any(op.name not in PLACES for pair in meeting for op in pair):
             return True
         if op.name == "barrier" and self.kernel.waves > 1 and any(a.name == "copy.async" for a, _ in meeting):
@@ -142,7 +143,7 @@ class _Around:
             return ()
         if op.name == "copy.wait":
             return self.copied
-        if op.name not in ("load.shared", "store.shared", "copy.async"):
+        if op.name not in ("load.shared", "store.shared", "copy.async", "atomic.shared"):
             return ((*EVERYWHERE, True, op),)
         low, high = span(self.kernel, op) or EVERYWHERE
         return ((low, high, WRITES in effects, op),)

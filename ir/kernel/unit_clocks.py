@@ -16,7 +16,7 @@ from wavedsl.ir.target import Target
 
 UNKNOWN = 16
 """Trips of a loop of which nobody knows how many it has."""
-PORTS = frozenset({"load.global", "store.global", "load.shared", "store.shared", "copy.async"})
+PORTS = frozenset({"load.global", "store.global", "load.shared", "store.shared", "atomic.shared", "copy.async"})
 NAMES = frozenset({"const", "param", "vec", "slice", "buffer", "bitcast", "undefined"})
 """Operations that name registers."""
 WIDTHS = (1, 2, 4, 8, 12, 16)

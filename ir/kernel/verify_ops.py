@@ -291,10 +291,12 @@ class Check:
                         self.find("target", op, f"imm={attrs['imm']} leaves the shared address a negative base")
                     if attrs["bytes"] not in t.copy_async:
                         self.find("target", op, f"{attrs['bytes']} B; {t.name} copies {t.copy_async or 'nothing'}")
-            elif op.name in ("load.shared", "store.shared", "load.peer"):
+            elif op.name in ("load.shared", "store.shared", "atomic.shared", "load.peer"):
                 self.immediate(op, "imm", t.shared_imm)
                 if op.name == "load.shared" and attrs["atom"] not in loads:
                     self.find("target", op, f"{t.name} has no load atom {attrs['atom']}; it has {sorted(loads)}")
+                if op.name == "atomic.shared" and (attrs["how"], op.args[2].type.kind) not in t.shared_atomics:
+                    self.find("target", op, f"{t.name} has no {attrs['how']} of {op.args[2].type} in shared memory")
             elif op.name == "swap_lanes":
                 if attrs["lane"] not in t.lane_swaps:
                     self.find("target", op, f"{t.name} exchanges lane bits {t.lane_swaps}, not {attrs['lane']}")
@@ -316,8 +318,8 @@ def describe(op: Op) -> str:
 
 
 _LIMITED = frozenset(
-    "load.global store.global atomic.global copy.async load.shared store.shared load.peer swap_lanes mma mma.scaled"
-    " matrix.start".split()
+    "load.global store.global atomic.global copy.async load.shared store.shared atomic.shared load.peer swap_lanes mma"
+    " mma.scaled matrix.start".split()
 )
 """Ops that `target_limits` has rules for."""
 

@@ -6,7 +6,7 @@ In: an op whose operands have been counted and typed. Out: a sentence, empty whe
 from __future__ import annotations
 
 from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, PRED, Op, Type
-from wavedsl.ir.kernel.kernel_meaning import ATOMIC
+from wavedsl.ir.kernel.kernel_meaning import ATOMIC, ORDERLESS
 from wavedsl.ir.target import MmaAtom
 
 FIXED = {"i32": I32, "i64": I64, "f32": F32, "pred": PRED}
@@ -44,6 +44,13 @@ def _atomic(op: Op) -> str:
     if bytes not in (4, 8, 16) or any(v.type is not op.results[0].type or v.type.words * 4 != bytes for v in values):
         return f"changes {bytes} B of {op.results[0].type} by {', '.join(str(v.type) for v in values)}"
     return ""
+
+
+def _atomic_shared(op: Op) -> str:
+    bytes, how, t = op.attrs["bytes"], op.attrs["how"], op.args[2].type
+    if how not in ORDERLESS:
+        return f"{how}: legal are {' '.join(ORDERLESS)}"
+    return "" if bytes in (4, 8) and t.is_int and t.words * 4 == bytes else f"changes {bytes} B by {t}"
 
 
 def _mma(op: Op) -> str:
@@ -124,7 +131,7 @@ def _select(op: Op) -> str:
 
 
 RULES = {
-    "atomic.global": _atomic, "atomic.far": _atomic,
+    "atomic.global": _atomic, "atomic.far": _atomic, "atomic.shared": _atomic_shared,
     "load.far": _load, "store.far": _store,
     "load.global": _load, "load.shared": _load_shared, "load.peer": _load_shared,
     "store.global": _store, "store.shared": _store, "mma": _mma,

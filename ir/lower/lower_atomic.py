@@ -1,4 +1,5 @@
-"""Lowering of atomics: one instruction where the chip has it, else a loop around compare-and-swap.
+"""Lowering of atomics: one instruction where the chip has it, else a loop around compare-and-swap; in shared memory
+where the workgroup counts there first (`place_counts`).
 
 What is narrower than a word is changed inside the word that holds it. f16 and bf16 sums go two at a time where a lane
 holds neighbours, else with -0 as the neighbour's addend, which changes nothing.
@@ -27,6 +28,7 @@ from wavedsl.ir.lower.lower_mapped import MappedAccess, mapped_groups
 from wavedsl.ir.lower.lower_reduce import shuffled_index
 from wavedsl.ir.lower.lower_values import emitter, one_writer, operand
 from wavedsl.ir.lower.lowering import Lowering
+from wavedsl.ir.lower.place_counts import count, counts_of, how_of
 from wavedsl.ir.lower.swaps import Change, Swap, carry_out
 from wavedsl.ir.schedule.steps import Context
 from wavedsl.ir.symbols import dim_name, names
@@ -41,16 +43,84 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
         from wavedsl.ir.lower.bulk_atomics import emit_reduction
 
         emit_reduction(low, low.writes.outlets[n.id], values[0], context)
-        return from_elements(b, layout, n.dtype, [b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)
-    access = MappedAccess(low, n, layout, context, store=True)
-    used = bool(low.users().get(n.id))
-    spread = low.inference.spread.get(n.id)
-    wave_guard = one_writer(low, layout.dims if spread is None else (*layout.dims, dim_name(spread.over)))
+        return _nothing(low, n, layout)
+    work = _Elements(low, n, layout, context, values)
+    counts = counts_of(low, n)
+    if counts is not None:
+        for e in range(layout.elements_per_lane):
+            voff, mask = work.operands(e)
+            count(low, counts, voff, values[0].element(b, e), mask)
+        return _nothing(low, n, layout)
+    old = work.changed()
+    return from_elements(b, layout, n.dtype, _for_all_lanes(low, layout, old, work.wave_guard) if work.used else old)
+
+
+def _nothing(low: Lowering, n: Node, layout: Layout) -> Fragment:
+    """What was there, where nobody asks."""
+    return from_elements(low.b, layout, n.dtype, [low.b.zero(scalar_type(n.dtype))] * layout.elements_per_lane)
+
+
+class _Elements:
+    """The elements of one atomic, each with its place, and who carries it out. `used`: whether somebody asks what was
+    there."""
+
+    def __init__(self, low: Lowering, n: Node, layout: Layout, context: Context, values: Sequence[Fragment]):
+        self.low, self.n, self.layout, self.values = low, n, layout, values
+        self.dtype = values[0].dtype
+        self.access = MappedAccess(low, n, layout, context, store=True)
+        self.used = bool(low.users().get(n.id))
+        spread = low.inference.spread.get(n.id)
+        self.wave_guard = one_writer(low, layout.dims if spread is None else (*layout.dims, dim_name(spread.over)))
+        guards = [g for g in (self.wave_guard, _group_guard(low, n, layout, self.used)) if g is not None]
+        self.guard = low.b.pand(*guards) if len(guards) == 2 else guards[0] if guards else None
+
+    def operands(self, element: int) -> tuple[Value, Value]:
+        """(byte offset from the array's first element, whether this lane changes it)."""
+        voff, mask = self.access.operands(element)
+        return voff, mask if self.guard is None else self.low.b.pand(mask, self.guard)
+
+    def changed(self) -> list[Any]:
+        """Changes memory; what was there, per element."""
+        low, n = self.low, self.n
+        width, groups, _ = mapped_groups(low, n, self.layout, True)
+        pairs = n.op == "atomic_add" and self.dtype in (dt.f16, dt.bf16) and width >= 2
+        pairs &= self.access.info.align % 4 == 0
+        run = 2 if pairs else 1 if self.used else _run(low, n, self.dtype, width)
+        parts: list[Sequence[int]] = [group[i : i + run] for group in groups for i in range(0, len(group), run)]
+        extremes = _extremes(low, n, self.access, self.dtype, self.used)
+        changed: Sequence[Sequence[Value]]
+        if extremes is not None:
+            changed = extremes.keep((*self.operands(e), self.values[0].element(low.b, e)) for (e,) in parts)
+        else:
+            changed = carry_out(self.access, (self._change(part, pairs) for part in parts))
+        old: list[Any] = [None] * self.layout.elements_per_lane
+        for part, found in zip(parts, changed):
+            for e, x in zip(part, found):
+                old[e] = x
+        return old
+
+    def _change(self, part: Sequence[int], pairs: bool) -> Change[Sequence[Value]]:
+        """Of neighbours that go together."""
+        low, b, n = self.low, self.low.b, self.n
+        voff, mask = self.operands(part[0])
+        numbers = [[v.element(b, e) for e in part] for v in self.values]
+        if pairs:
+            found = yield from _pair(low, self.access, voff, mask, self.dtype, numbers[0])
+        elif len(part) > 1:
+            how = how_of(n.op, self.dtype)
+            found = b.elements(self.access.atomic(voff, how, b.vec(*numbers[0]), mask=mask))
+        else:
+            found = [(yield from _one(low, n, self.access, voff, mask, self.dtype, [x for (x,) in numbers]))]
+        return [b.select(mask, x, b.zero(x.type)) for x in found] if self.used else found
+
+
+def _group_guard(low: Lowering, n: Node, layout: Layout, used: bool) -> Value | None:
+    """Which of the workgroups that share the value carries it out; None where each has its own."""
     # A counter of each output tile is every workgroup's business, and so is a workgroup's share of a sum.
     dims = (*layout.dims, *n.attrs.get("joined", ()))
     shared = () if n.attrs.get("per_workgroup") else shared_dims(low, dims)
-    group_guard = one_workgroup(low, shared)
-    if group_guard is not None and used:
+    guard = one_workgroup(low, shared)
+    if guard is not None and used:
         raise CompileError(
             f"the result of {n.op} is used, but only one of several workgroups carries it out",
             n.loc,
@@ -64,54 +134,27 @@ def emit_atomic(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
             n.loc,
             CONDITIONAL.format(dims=names(differs), op=n.op),
         )
-    guards = [g for g in (wave_guard, group_guard) if g is not None]
-    guard = b.pand(*guards) if len(guards) == 2 else guards[0] if guards else None
-    dtype = values[0].dtype
-    old: list[Any] = [None] * layout.elements_per_lane
-    width, groups, _ = mapped_groups(low, n, layout, True)
+    return guard
 
-    def operands(element: int) -> tuple[Value, Value]:
-        voff, mask = access.operands(element)
-        return voff, mask if guard is None else b.pand(mask, guard)
 
-    pairs = n.op == "atomic_add" and dtype in (dt.f16, dt.bf16) and width >= 2 and access.info.align % 4 == 0
-    run = 2 if pairs else 1 if used else _run(low, n, dtype, width)
-    parts: list[Sequence[int]] = [group[i : i + run] for group in groups for i in range(0, len(group), run)]
-
-    def change(part: Sequence[int]) -> Change[Sequence[Value]]:
-        voff, mask = operands(part[0])
-        numbers = [[v.element(b, e) for e in part] for v in values]
-        if pairs:
-            found = yield from _pair(low, access, voff, mask, dtype, numbers[0])
-        elif run > 1:
-            found = b.elements(access.atomic(voff, _how(n.op, dtype), b.vec(*numbers[0]), mask=mask))
-        else:
-            found = [(yield from _one(low, n, access, voff, mask, dtype, [x for (x,) in numbers]))]
-        return [b.select(mask, x, b.zero(x.type)) for x in found] if used else found
-
-    changed: Sequence[Sequence[Value]]
-    if (extremes := _extremes(low, n, access, dtype, used)) is not None:
-        changed = extremes.keep((*operands(e), values[0].element(b, e)) for (e,) in parts)
-    else:
-        changed = carry_out(access, map(change, parts))
-    for part, found in zip(parts, changed):
-        for e, x in zip(part, found):
-            old[e] = x
+def _for_all_lanes(low: Lowering, layout: Layout, old: list[Any], wave_guard: Value | None) -> list[Any]:
+    """What was there, in all lanes and waves that hold the element, from those that changed it."""
+    b = low.b
     replicas = sum(1 << number_of(x) for x in layout.replica_bits("l"))
     source = b.and_(b.lane(), (low.target.wave_size - 1) & ~replicas) if replicas else b.lane()
     far = bool(high_lanes([i for i in range(replicas.bit_length()) if replicas >> i & 1], low.target.wave_size))
-    if used and replicas and not far:
+    if replicas and not far:
         old = [shuffled_index(low, x, source) for x in old]
-    if used and (wave_guard is not None or far):
+    if wave_guard is not None or far:
         old = _from_writer(low, layout, old, wave_guard or b.true, source if far else b.lane())
-    return from_elements(b, layout, n.dtype, old)
+    return old
 
 
 def _run(low: Lowering, n: Node, dtype: DType, width: int) -> int:
     """Of `width` neighbours, how many one instruction adds that gives nothing back."""
     if dtype.bits != 32 or n.op in ("atomic_xchg", "atomic_cas"):
         return 1
-    how, kind = _how(n.op, dtype), scalar_type(dtype).kind
+    how, kind = how_of(n.op, dtype), scalar_type(dtype).kind
     return next((run for run in (4, 2) if run <= width and (how, f"{kind}x{run}") in low.target.atomics), 1)
 
 
@@ -203,7 +246,7 @@ def _one(
     if n.op in ("atomic_xchg", "atomic_cas"):
         words = [b.bitcast(v, bits) for v in values]
         return b.bitcast(access.atomic(voff, n.op[7:], *words, mask=mask), kind)
-    how = _how(n.op, dtype)
+    how = how_of(n.op, dtype)
     if (how, kind.kind) in low.target.atomics:
         return access.atomic(voff, how, values[0], mask=mask)
     return (yield from _joined(b, n.op, dtype, voff, mask, values[0]))
@@ -224,22 +267,13 @@ def _extremes(low: Lowering, n: Node, access: MappedAccess, dtype: DType, used: 
     """What keeps the larger or smaller of floats of a word and more, where the chip has no instruction for that."""
     if n.op not in ("atomic_max", "atomic_min") or not dtype.is_float or dtype.bits < 32:
         return None
-    if (_how(n.op, dtype), scalar_type(dtype).kind) in low.target.atomics:
+    if (how_of(n.op, dtype), scalar_type(dtype).kind) in low.target.atomics:
         return None
     return Extremes(access, n.op == "atomic_max", dtype, used, partial(_joined, low.b, n.op, dtype))
 
 
-def _how(op: str, dtype: DType) -> str:
-    name = op.removeprefix("atomic_")
-    if dtype.is_float:
-        return "f" + name
-    if name in ("min", "max"):
-        return name + ("_u" if dtype.kind == "uint" else "_s")
-    return name
-
-
 def _joins(b: Builder, op: str, dtype: DType) -> Callable[[Value, Value], Value]:
-    how = _how(op, dtype)
+    how = how_of(op, dtype)
     return getattr(b, {"and": "and_", "or": "or_"}.get(how, how))
 
 

@@ -41,6 +41,8 @@ class SharedRoom:
     layout and elements, and the operation behind the last store."""
     meeting: MeetingPlaces = field(default_factory=MeetingPlaces)
     """Where waves leave what they reduce together."""
+    counts: dict[str, Any] = field(default_factory=dict)
+    """Arrays whose atomics go to shared memory first: name → `place_counts.PlaceCounts`."""
     parts: dict[int, Any] = field(default_factory=dict)
     """Where sums that a cluster's workgroups add lie: node id → `join_parts.PartsPlace`."""
 

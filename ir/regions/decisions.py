@@ -141,6 +141,8 @@ def _atom(low: Lowering, n: Node) -> tuple[tuple[str, ...], str] | None:
     if n.op.startswith("atomic_") and n.id in low.writes.outlets:
         span = low.writes.outlets[n.id].tile.span
         return ("store.shared", "copy.bulk.store"), f"bulk reductions of {span}-byte rows"
+    if n.op.startswith("atomic_") and n.attrs["memory"] in low.room.counts:
+        return ("atomic.shared", "atomic.global"), "counted in shared memory, each place added to the array at the end"
     if n.op == "join_parts":
         parts = low.matrix.strategy.shape.sizes[0]
         return ("store.shared", "load.peer"), f"added in {parts} parts, each from its workgroup"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+import numpy as np
 from wavedsl.ir.quick_dataclass import dataclass
 
 LIMIT_INSTRUCTIONS = 400_000
@@ -81,6 +82,10 @@ class Launch:
     memory_share: float = 1.0
     used_units: float | None = None
     """Compute units at work, on average; None: all."""
+    turns: float = 0.0
+    """Clocks that L2 takes on average for each change of a word that this unit asks for and nobody wants to know of: a
+    word changes once a clock at most (NVIDIA's white paper of GK110 has one atomic a clock at a common address), those
+    of a line, or sector, change in one place, and all units that share the L2 ask for their changes there."""
 
 
 def sharing(total: int, units: int, rate: float, unit_rate: float) -> float:
@@ -89,6 +94,15 @@ def sharing(total: int, units: int, rate: float, unit_rate: float) -> float:
     rounds = -(-total // units)
     last = max(total - (rounds - 1) * units, min(units, rate / unit_rate))
     return ((rounds - 1) * units + last) / rounds
+
+
+def fullest(words: Any, line: int) -> tuple[int, Any]:
+    """(changes of the words [lane], all that wait for others in their line: of each line those of the word that has
+    most; the lines). `line`: bits of a word's place in its line."""
+    different, counts = np.unique(words, return_counts=True)
+    lines = different >> line
+    starts = np.flatnonzero(np.concatenate(([True], lines[1:] != lines[:-1])))
+    return int(np.maximum.reduceat(counts, starts).sum()), lines[starts]
 
 
 @dataclass

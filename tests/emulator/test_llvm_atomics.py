@@ -70,6 +70,21 @@ def test_integers(op: str, bits: int, target: str) -> None:
             assert shared[k] == common[k]
 
 
+@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("op", [op for op in INTEGERS if op != "swap"])
+def test_integers_in_shared_memory(op: str, bits: int, target: str) -> None:
+    """By two waves, whose lanes meet in eight words."""
+    kind = np.dtype(f"{'u' if op[0] == 'u' else 'i'}{bits // 8}")
+    x, shared = random(kind, 128, 1), random(kind, 8, 2)
+    want = shared.copy()
+    for i, value in enumerate(x):
+        want[i % 8 : i % 8 + 1] = INTEGERS[op](want[i % 8 : i % 8 + 1], value)
+    text = (FOLDER / f"atomics_shared.{target}.s").read_text()
+    run(text, target=target, grid=(1, 1, 1), block=(128, 1, 1), args=[x, shared], kernel=f"{op}_i{bits}", checks=True)
+    np.testing.assert_array_equal(shared, want)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bits", [32, 64])
 def test_compare_and_swap(bits: int, target: str) -> None:

@@ -74,6 +74,7 @@ PORTS = {
     "copy.async": "global",
     "load.shared": "shared",
     "store.shared": "shared",
+    "atomic.shared": "shared",
     "load.peer": "shared",
 }
 
@@ -244,7 +245,7 @@ class _Counter:
             self.out.global_written += moved
         elif op.name in ("load.shared", "load.peer"):
             self.out.shared_read += moved
-        elif op.name == "store.shared":
+        elif op.name in ("store.shared", "atomic.shared"):
             self.out.shared_written += moved
         else:
             self.out.global_read += moved

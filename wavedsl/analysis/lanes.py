@@ -57,7 +57,7 @@ class Threads:
 
     def served(self, op: Op, lanes: Array) -> int:
         """Clocks that shared memory needs for an access at byte addresses [lane]."""
-        size, store = op.attrs["bytes"], op.name == "store.shared"
+        size, store = op.attrs["bytes"], op.name in ("store.shared", "atomic.shared")
         if str(op.attrs.get("atom", "")).startswith("ldmatrix"):
             lanes, size = lanes[: 2 * size], 16  # 8 rows of 16 bytes for every 4 bytes of a lane
         relative = lanes.astype(np.int64) - int(lanes[0])

@@ -243,7 +243,7 @@ class _Play:
                 if not self.alone:
                     yield "mfma"
                 self.matrix(w, op)
-            elif name == "load.shared" or name == "store.shared":
+            elif name in ("load.shared", "store.shared", "atomic.shared"):
                 self.settle_memory(w, op)
                 yield "lds"
                 self.shared_access(w, op, frame)
@@ -339,7 +339,8 @@ class _Play:
         self.memory_free = start + clocks
         self.busy["vmem"] += clocks
         shift = w.group << 80
-        missed = self.cache.missed([x + shift for x in lines] if shift else lines)
+        atomic = op.name == "atomic.global"  # which L2 carries out
+        missed = len(lines) if atomic else self.cache.missed([x + shift for x in lines] if shift else lines)
         done = start + clocks
         if missed:
             near = self.near.get(id(op))

@@ -39,7 +39,7 @@ SIGNALS = frozenset(
     )
 )
 BARRIERS = frozenset(("barrier", "fence", "wave.barrier", "turn.take", "turn.give"))
-SHARED = frozenset(("load.shared", "store.shared", "load.peer"))
+SHARED = frozenset(("load.shared", "store.shared", "atomic.shared", "load.peer"))
 EVENTS = GLOBAL | SIGNALS | BARRIERS | SHARED | {"signal.wait"}
 
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from wavedsl.codegen.amdgcn.products import DIES
 from wavedsl.codegen.amdgcn.target import resident_groups
 from wavedsl.runtime.emulator.amdgcn.cycle_model import Replay
 from wavedsl.runtime.emulator.amdgcn.state import LANES, State
@@ -70,8 +71,23 @@ def lds_clocks(address: np.ndarray, size: int, store: bool, target: str) -> tupl
     return clocks - len(groups) * least, clocks
 
 
+def atomic_clocks(address: np.ndarray, active: Any, size: int, target: str) -> tuple[np.ndarray, np.ndarray]:
+    """The same of an atomic at byte addresses [wave, lane], by wave: a bank changes one word per clock, so lanes that
+    meet in one place take turns as those do that meet in one bank (not published)."""
+    groups, banks = phases(size, True, target)
+    words, waves = max(1, size // 4), len(address)
+    at = (address[:, groups] >> 2)[..., None] + np.arange(words)
+    slot = np.arange(waves * len(groups)).reshape(waves, -1, 1, 1) * banks + at % banks
+    met = slot.ravel() if active is None else slot[active[:, groups]].ravel()
+    size = waves * len(groups) * banks
+    fullest = np.bincount(met, minlength=size).reshape(waves, len(groups), banks).max(axis=2)
+    least = max(1, math.ceil(groups.shape[1] * words / banks))
+    clocks = np.maximum(fullest, least).sum(axis=1)
+    return clocks - len(groups) * least, clocks
+
+
 class Cost:
-    """Counts what a run costs; `conflict` and `access` are called with the addresses of each access."""
+    """Counts what a run costs; `conflict`, `atomic` and `access` are called with the addresses of each access."""
 
     def __init__(self, engine: Any, target: str):
         self.engine, self.target = engine, target
@@ -104,10 +120,18 @@ class Cost:
         for w, trace in self.tracer.of(st):
             trace.events.append(others.get(w, clocks))
 
-    def access(self, st: State, at: np.ndarray, active: Any, size: int, private: bool) -> None:
-        """Record one access of global memory, or of scratch."""
+    def atomic(self, st: State, address: np.ndarray, active: Any, size: int) -> None:
+        """Add the conflicts of one atomic of LDS."""
+        extra, clocks = atomic_clocks(address.astype(np.int64), active, size, self.target)
+        self.extra += int(extra.sum())
+        for w, trace in self.tracer.of(st):
+            trace.events.append(int(clocks[w]))
+
+    def access(self, st: State, at: np.ndarray, active: Any, size: int, private: bool, changes: bool = False) -> None:
+        """Record one access of global memory, or of scratch. `changes`: it is an atomic that gives nothing back."""
         if self.tracer.of(st):
-            record = self.tracer.scratch_access if private else self.tracer.global_access
+            plain = self.tracer.scratch_access if private else self.tracer.global_access
+            record = self.tracer.changes if changes else plain
             record(st, at, active, size)
 
     def _of(self, relative: np.ndarray, size: int, store: bool) -> tuple[int, int]:
@@ -128,7 +152,8 @@ class Cost:
         missed = self._memory_share()
         rate = min(chip.l2_rate, chip.dram_rate / missed) if missed else chip.l2_rate
         used = sharing(self.total, chip.units, rate, chip.l1_rate)
-        return Launch(share, min(self.resident, share), missed, used)
+        lines, busy = len(self.tracer.changed), min(self.total, chip.units) / DIES[self.target]
+        return Launch(share, min(self.resident, share), missed, used, busy / lines if lines else 0.0)
 
     def _memory_share(self) -> float:
         """How much of what workgroups ask for the first time must come from memory."""

@@ -68,7 +68,7 @@ def _accesses(line: Line) -> list[int]:
     inst = line.inst
     if inst is None or inst.mem is None:
         return []
-    if inst.unit is Unit.DS and inst.mem.op != "atomic":
+    if inst.unit is Unit.DS:
         return [max(1, inst.issue // inst.mem.pieces)] * inst.mem.pieces
     if inst.unit in (Unit.VMEM, Unit.SCRATCH):
         return [-LANES * inst.mem.bytes]

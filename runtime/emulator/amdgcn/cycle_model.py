@@ -53,8 +53,8 @@ class _Op:
     """A static instruction as the clock sees it."""
 
     __slots__ = (
-        "addend", "arrival", "busy", "events", "holds", "index", "kind", "latency", "limit", "pipe", "port", "reads",
-        "second", "slow", "waits", "writes",
+        "addend", "arrival", "atomic", "busy", "events", "holds", "index", "kind", "latency", "limit", "pipe", "port",
+        "reads", "second", "slow", "waits", "writes",
     )  # fmt: skip
     index: int
     kind: int
@@ -79,6 +79,8 @@ class _Op:
     """vmcnt and lgkmcnt of a wait."""
     limit: str
     """The counter that it counts on."""
+    atomic: bool
+    """Whether it changes memory, which L2 does whatever L1 holds."""
     reads: int
     writes: int
     addend: int
@@ -100,6 +102,7 @@ def _op(line: Line, index: int, chip: ChipModel, target: str) -> _Op:
     op.busy = op.holds = TURN
     op.latency = inst.latency
     op.kind, op.events, op.pipe, op.waits, op.limit = PLAIN, 0, 0, None, ""
+    op.atomic = False
     op.addend = op.arrival = op.reads = op.writes = 0
     for o, value in zip(inst.explicit, line.operands):
         bits = _bits(value)
@@ -138,11 +141,12 @@ def _kind(op: _Op, inst: Inst, line: Line, chip: ChipModel, target: str) -> None
         op.busy = inst.issue
     elif unit is Unit.DS:
         op.kind, op.pipe, op.limit, op.slow = DS, inst.issue, "lgkmcnt", False
-        if special == "ds_transpose" or (special == "ds" and inst.mem is not None and inst.mem.op != "atomic"):
+        if special in ("ds", "ds_transpose"):
             op.events = inst.mem.pieces if inst.mem is not None else 1
     elif unit in (Unit.VMEM, Unit.SCRATCH):
         op.kind, op.limit, op.slow = VMEM, "vmcnt", False
         op.events = int(special in ("vmem", "vmem_lds"))
+        op.atomic = inst.mem is not None and inst.mem.op == "atomic"
         op.pipe = inst.issue
         if inst.mem is not None and inst.mem.op == "dma":
             op.arrival = max(2, 64 * max(4, inst.mem.bytes) // 128)  # clocks of LDS for what arrives
@@ -486,8 +490,9 @@ class Replay(Queue):
     def _memory(self, w: _Wave, op: _Op, t: int) -> None:
         size = 0
         lines: Sequence[int] = ()
+        turns: Sequence[int] = ()
         if op.events:
-            size, lines = w.events[w.event]
+            size, lines, *turns = w.events[w.event]
             w.event += 1
         chip = self.chip
         clocks = max(TURN, len(lines), -(-size // int(chip.l1_rate)))
@@ -497,12 +502,15 @@ class Replay(Queue):
         self.busy["vmem"] += clocks
         if w.shift:
             lines = [x + w.shift for x in lines]
-        missed = self.cache.missed(lines)
+        missed = len(lines) if op.atomic else self.cache.missed(lines)
         done = start + clocks
         if missed:
             new = w.group.touched.missed(lines)
             begin = max(float(start), self.link_free, self.far_free)
-            self.link_free = max(float(start), self.link_free) + missed * self.line_clocks
+            brought = missed * self.line_clocks
+            if turns:
+                brought = max(brought, turns[0] * self.launch.turns)
+            self.link_free = max(float(start), self.link_free) + brought
             if new:
                 self.far_free = max(float(start), self.far_free) + new * self.memory_clocks
             brought = max(self.link_free, self.far_free)

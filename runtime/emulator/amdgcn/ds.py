@@ -135,6 +135,8 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
     def atomic(st: State) -> None:
         address = st.U[addr] + U32(offsets[0])
         position, active = lds_lanes(env, st, index, address, size, st.mask)
+        if env.atomics is not None:
+            env.atomics(st, address, active, size)
         chosen = every_lane(st) if active is None else active
         at = position[chosen]
         if check is not None:
@@ -152,7 +154,7 @@ def ds(ctx: Context, env: Env, line: Line, index: int) -> Step:
         def put(which: np.ndarray, new: np.ndarray) -> None:
             lds_store(env, at[which], new, size, None)
 
-        if not reduce_atomic(at, words, mem, get, put):
+        if at.size and not reduce_atomic(at, words, mem, get, put):
             order = None if check is None else check.permutation(at.size)
             old = apply_atomic(at, words, mem, get, put, order)
             if mem.returns:

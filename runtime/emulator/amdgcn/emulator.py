@@ -151,6 +151,7 @@ class _Engine:
         self.env.scratch_size = self.private
         self.cost = Cost(self, target)
         self.env.conflicts = self.cost.conflict
+        self.env.atomics = self.cost.atomic
         self.env.accesses = self.cost.access
         self.blocks: dict[int, Block] = {}
         self.executed: dict[int, int] = {}

@@ -45,8 +45,11 @@ class Env:
         self.lds8 = np.zeros(0, U8)
         self.lds32 = self.lds8.view(U32)
         self.conflicts: Callable[[State, int, np.ndarray, int, bool], None] | None = None
-        self.accesses: Callable[[State, np.ndarray, Active, int, bool], None] | None = None
-        """Told of the addresses of each global or scratch (last argument) access."""
+        self.atomics: Callable[[State, np.ndarray, Active, int], None] | None = None
+        """Both told of the addresses of accesses to LDS."""
+        self.accesses: Callable[..., None] | None = None
+        """Told of the addresses of each global or scratch access: state, addresses, active, bytes, whether it is
+        scratch, whether it is an atomic that gives nothing back."""
 
     def new_batch(self, workgroups: int, lds_size: int) -> None:
         self.lds_size = lds_size

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.runtime.emulator.amdgcn.state import LANES, State
+from wavedsl.runtime.emulator.cycle_queue import fullest
 
 MAX_RECORDED = 4
 """Workgroups that are recorded at most; more that share a compute unit repeat them."""
@@ -22,7 +23,7 @@ class WaveTrace:
     """One wave: `blocks` are numbers of first instructions, in order; `events` one entry per memory instruction.
 
     An LDS access adds the clocks that it keeps LDS busy (one entry per address of two-address forms); an access of
-    global or scratch memory a tuple (bytes, cache lines).
+    global or scratch memory a tuple (bytes, cache lines), of an atomic that gives nothing back (…, changes in turn).
     """
 
     __slots__ = ("blocks", "events", "serial")
@@ -40,6 +41,8 @@ class Tracer:
     def __init__(self, groups: list[int], waves: int, line: int):
         self.groups = {g: [WaveTrace(waves * k + w) for w in range(waves)] for k, g in enumerate(groups)}
         self.line = line.bit_length() - 1
+        self.changed: set[int] = set()
+        """Lines of `changes`."""
         self.batch: dict[int, int] = {}
         """Place in the running batch → linear id, recorded workgroups only."""
 
@@ -66,6 +69,18 @@ class Tracer:
         """The group runs the block at `first`."""
         for _, trace in self.of(st):
             trace.blocks.append(first)
+
+    def changes(self, st: State, at: np.ndarray, active: Any, size: int) -> None:
+        """The group changes `size` bytes per active lane at byte addresses `at` [wave, lane] by atomics that give
+        nothing back: their events say as well how many changes of words wait for each other."""
+        for i, trace in self.of(st):
+            lanes = at[i] if active is None else at[i][active[i]]
+            if lanes.size:
+                turns, lines = fullest(lanes >> 2, self.line - 2)
+                self.changed.update(lines.tolist())
+                trace.events.append((lanes.size * size, tuple(lines.tolist()), turns))
+            else:
+                trace.events.append((0, (), 0))
 
     def global_access(self, st: State, at: np.ndarray, active: Any, size: int) -> None:
         """The group accesses `size` bytes per active lane at byte addresses `at` [wave, lane]."""

@@ -245,7 +245,7 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
         at, inside = address(st)
         active = common(st.mask, inside)
         if env.accesses is not None:
-            env.accesses(st, at, active, size, private)
+            env.accesses(st, at, active, size, private, not mem.returns)
         chosen = every_lane(st) if active is None else active
         words = st.U[data : data + words_in][:, chosen]
         if check is not None:

@@ -56,7 +56,7 @@ class _Atomic:
         for space, at, ls in access.split(access.address(lanes), lanes):
             if space == "global":
                 at, ls = access._aligned(at, ls)
-                access.record(space, at, ls)
+                access.record(space if self.writers else "changes", at, ls)
             elif space == "shared":
                 offset, ls = access.shared.check(at, self.width, self.inst, ls)
                 at = offset + SHARED_BASE

@@ -84,7 +84,16 @@ class Cost:
         missed = self._memory_share()
         rate = min(chip.l2_rate, chip.dram_rate / missed) if missed else chip.l2_rate
         used = sharing(self.total, chip.units, rate, chip.unit_rate)
-        return Launch(share, min(at_once, share), missed, used)
+        sectors = self._changed()
+        return Launch(
+            share, min(at_once, share), missed, used, min(self.total, chip.units) / sectors if sectors else 0.0
+        )
+
+    def _changed(self) -> int:
+        """Sectors that recorded warps change by atomics that give nothing back."""
+        visits = {id(v): v for cluster in self.tracer.clusters for w in cluster for _, v in w.visits}.values()
+        events = [e for v in visits for e in chain.from_iterable(v.values()) if e[0] == "changes"]
+        return len(np.unique(np.concatenate([e[2] for e in events]) >> SECTOR)) if events else 0
 
     def _memory_share(self) -> float:
         """How much of what workgroups ask for the first time must come from memory."""
@@ -111,7 +120,7 @@ class Cost:
                             count(array(event[6]), event[5])
                         elif event[2] == "store":
                             count(array(event[5]), event[4])
-                    elif event[0] not in ("shared", "local", "param"):
+                    elif event[0] not in ("shared", "atomic", "local", "param"):
                         warps = event[3] >> 5
                         mine = (first <= warps) & (warps <= last)
                         groups, sectors = warps[mine] // self.m.warps, event[2][mine] >> SECTOR

@@ -405,22 +405,22 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------ bank conflicts
 
-    def count_conflicts(self, offsets: Array, width: int, warps: Array) -> None:
+    def count_conflicts(self, offsets: Array, width: int, warps: Array, atomic: bool = False) -> None:
         """Add the extra cycles of one shared-memory access: `offsets` are byte offsets in the CTA, `warps` who makes
         them.
 
         32 banks of 4 bytes. Lanes go in phases of 32 (up to 4 bytes each), 16 (8 bytes) or 8 (16 bytes); a phase takes
-        as many cycles as its busiest bank holds different words. Patterns are remembered relative to their first
-        address.
+        as many cycles as its busiest bank holds different words, or of an atomic words of lanes. Patterns are
+        remembered relative to their first address.
         """
         if not len(offsets):
             return
         first = int(offsets[0])
         relative = offsets - (first & ~127)
-        key = relative.astype(np.int32).tobytes() + bytes([width & 255])
+        key = relative.astype(np.int32).tobytes() + bytes([width & 255, atomic])
         hit = self._conflict_memo.get(key)
         if hit is None:
-            hit = conflicts(offsets, width, warps, self.lane_count(warps))
+            hit = conflicts(offsets, width, warps, self.lane_count(warps), atomic)
             if len(self._conflict_memo) < 4096:
                 self._conflict_memo[key] = hit
         self.bank_conflicts += hit
@@ -432,7 +432,9 @@ class Machine:
         return np.arange(len(warps)) - np.repeat(starts, np.diff(np.append(starts, len(warps))))
 
 
-def conflicts(offsets: Array, width: int, warps: Array, position: Array) -> int:
+def conflicts(offsets: Array, width: int, warps: Array, position: Array, atomic: bool = False) -> int:
+    """Cycles beyond one for each phase. `atomic`: a bank changes one word per clock, so lanes that meet in one place
+    take turns as those do that meet in one bank (not published)."""
     offsets = offsets - (int(offsets.min()) & ~127)  # of a neighbour's shared memory they may lie below zero
     per_phase = 32 if width <= 4 else 128 // width
     phase = warps * (32 // per_phase) + position // per_phase
@@ -441,7 +443,8 @@ def conflicts(offsets: Array, width: int, warps: Array, position: Array) -> int:
     phase = np.repeat(phase, words)
     pair = phase * (1 << 32) + word
     pair.sort()
-    pair = pair[np.concatenate(([True], pair[1:] != pair[:-1]))]
+    if not atomic:
+        pair = pair[np.concatenate(([True], pair[1:] != pair[:-1]))]
     slot = (pair >> 32) * 32 + (pair & 31)
     fullest = np.bincount(slot, minlength=32 * (int(pair[-1] >> 32) + 1)).reshape(-1, 32).max(axis=1)
     return int(fullest.sum()) - int(np.count_nonzero(fullest))

@@ -436,8 +436,8 @@ class Access:
         m = self.m
         warps = m.global_warp if lanes is None else m.global_warp[lanes]
         if self.counted:
-            m.count_conflicts(offset, self.width, warps)
-            self.record("shared", offset, lanes)
+            m.count_conflicts(offset, self.width, warps, atomic)
+            self.record("atomic" if atomic else "shared", offset, lanes)
         if not m.checks or not len(offset):
             return None
         cta = m.cta_of if lanes is None else m.cta_of[lanes]

@@ -23,7 +23,8 @@ MAX_VISITS = 60_000
 Array = Any
 Mask = Any
 Visit = dict[int, list[tuple[Any, ...]]]
-"""Instruction → its events: `(space, width, addresses, threads)` of an access, `("signal", warp, kind, …)` of mbarriers
+"""Instruction → its events: `(space, width, addresses, threads)` of an access (`atomic`: of one to shared memory;
+`changes`: of one to global memory that gives nothing back), `("signal", warp, kind, …)` of mbarriers
 and bulk copies."""
 
 

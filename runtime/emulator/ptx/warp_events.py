@@ -1,8 +1,8 @@
 """What the clock must know of a warp's accesses, worked out of the raw addresses that `trace` kept.
 
 In: visits of blocks. Out: per instruction and warp its events: `("shared", clocks)` with bank conflicts, `("global",
-bytes, cache lines, the sectors of each, how many)`, and `(kind, threads, …)` of mbarriers and bulk copies as recorded.
-Worked out when first asked for.
+bytes, cache lines, the sectors of each, how many)`, of an atomic that gives nothing back also `changes in turn`, and
+`(kind, threads, …)` of mbarriers and bulk copies as recorded. Worked out when first asked for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from wavedsl.runtime.emulator.cycle_queue import fullest
 from wavedsl.runtime.emulator.ptx.machine import Machine, conflicts
 from wavedsl.runtime.emulator.ptx.trace import Tracer, Visit
 
@@ -52,19 +53,21 @@ class Events:
         starts = np.flatnonzero(np.concatenate(([True], warps[1:] != warps[:-1])))
         for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(warps)]):
             mine = at[first:last]
-            if space == "shared":
-                event: tuple[Any, ...] = ("shared", self._shared(width, mine))
+            if space in ("shared", "atomic"):
+                event: tuple[Any, ...] = ("shared", self._shared(width, mine, space == "atomic"))
             else:
                 event = ("global", width * len(mine), *lines_of(np.unique(mine >> SECTOR).tolist()))
+                if space == "changes":
+                    event = (*event, fullest(mine >> 2, SECTOR - 2)[0])
             found.setdefault(int(warps[first]), []).append(event)
 
-    def _shared(self, width: int, offsets: Any) -> int:
+    def _shared(self, width: int, offsets: Any, atomic: bool) -> int:
         """Clocks of one warp's access: the phases in which its lanes are served, and conflicts beyond."""
         relative = (offsets - (int(offsets[0]) & ~127)).astype(np.int32)
-        key = (width, relative.tobytes())
+        key = (-width if atomic else width, relative.tobytes())
         clocks = self.known.get(key)
         if clocks is None:
-            clocks = self.known[key] = shared_clocks(width, offsets)
+            clocks = self.known[key] = shared_clocks(width, offsets, atomic)
         return clocks
 
 
@@ -76,13 +79,14 @@ def lines_of(sectors: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], 
     return tuple(lines), tuple(lines.values()), len(sectors)
 
 
-def shared_clocks(width: int, offsets: Any) -> int:
-    """Clocks that one warp's access of `width` bytes at byte offsets [lane] keeps shared memory busy.
+def shared_clocks(width: int, offsets: Any, atomic: bool = False) -> int:
+    """Clocks that one warp's access of `width` bytes at byte offsets [lane] keeps shared memory busy. `atomic`: it is
+    one that changes memory.
 
     Wide accesses whose lanes agree in pairs (each lane with its neighbour, or each with the lane two further) are
     served once per pair: NVIDIA's answer in its developers' forum (topic 77228), of compute capability 7.
     """
-    if width > 4 and len(offsets) == WARP:
+    if width > 4 and len(offsets) == WARP and not atomic:
         lanes = np.arange(WARP)
         for bit in (1, 2):
             if (offsets == offsets[lanes ^ bit]).all():
@@ -91,4 +95,4 @@ def shared_clocks(width: int, offsets: Any) -> int:
     n = len(offsets)
     warps = np.zeros(n, np.int64)
     phases = -(-n // (32 if width <= 4 else 128 // width))
-    return phases + conflicts(offsets, width, warps, Machine.lane_count(warps))
+    return phases + conflicts(offsets, width, warps, Machine.lane_count(warps), atomic)

@@ -528,7 +528,7 @@ class WarpReplay(Queue):
                     continue
                 done = max(done, begun + clocks - 1 + chip.shared_latency)
                 continue
-            _, size, lines, sectors, number = event
+            _, size, lines, sectors, number, *turns = event
             looked = -(-len(lines) // chip.tags)
             end = sm.tags = max(sm.tags, t) + looked
             self.busy["l1"] += looked
@@ -541,7 +541,11 @@ class WarpReplay(Queue):
             if missed:
                 new = 0 if op.near else w.cluster.touched[w.rank].missed(lines, sectors)
                 latency = self.miss_latency if new else chip.hit_latency
-                end = max(self._brought(sm, end, 32.0 * missed, 32.0 * (missed - new)), end) + latency
+                brought = self._brought(sm, end, 32.0 * missed, 32.0 * (missed - new))
+                if turns:
+                    sm.changes = max(sm.changes, t) + turns[0] * self.launch.turns
+                    brought = max(brought, sm.changes)
+                end = max(brought, end) + latency
             else:
                 end += chip.l1_latency
             done = max(done, end)

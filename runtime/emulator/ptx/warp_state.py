@@ -24,14 +24,14 @@ Waves = list[tuple[float, int, "Warp"]]
 class Sm:
     """Pipes of one SM."""
 
-    __slots__ = ("beside", "cache", "far", "free", "link", "memory", "pipe", "queue", "tags", "waiting")
+    __slots__ = ("beside", "cache", "changes", "far", "free", "link", "memory", "pipe", "queue", "tags", "waiting")
 
     def __init__(self, queue: int, l1_lines: int) -> None:
         self.free: list[dict[str, float]] = [dict.fromkeys(PORTS, 0.0) for _ in range(SIMDS)]
         """Per sub-core: pipe → when it takes the next instruction."""
         self.waiting: list[dict[str, list[tuple[int, Warp]]]] = [{port: [] for port in PORTS} for _ in range(SIMDS)]
         """Per sub-core: pipe → a heap of those whose next instruction has found it busy, or another just issued."""
-        self.pipe = self.tags = self.link = self.far = self.memory = 0.0
+        self.pipe = self.tags = self.link = self.far = self.memory = self.changes = 0.0
         """When the memory that is shared memory and L1, L1's tags, the link behind them, and this SM's shares of L2 and
         of memory are free."""
         self.beside = [0.0] * SIMDS
@@ -44,6 +44,7 @@ class Sm:
         new = Sm(self.queue.maxlen or 0, self.cache.most)
         new.free = [dict(ports) for ports in self.free]
         new.pipe, new.tags, new.link, new.far, new.memory = self.pipe, self.tags, self.link, self.far, self.memory
+        new.changes = self.changes
         new.beside = self.beside[:]
         new.cache.lines = self.cache.lines.copy()
         new.queue.extend(self.queue)

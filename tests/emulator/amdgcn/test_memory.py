@@ -512,6 +512,28 @@ def test_bank_conflicts_are_counted():
     assert run(body.format(7), [None, None], lds=8192).bank_conflicts == 2 * 31
 
 
+@pytest.mark.parametrize(("places", "extra"), [
+    ("v_lshlrev_b32 v2, 2, v0", 0), ("v_lshlrev_b32 v2, 7, v0", 62), ("v_and_b32 v2, 0, v0", 62),
+])  # fmt: skip
+def test_atomics_that_meet_in_a_bank_or_a_place_are_counted(places, extra):
+    body = f"{HEAD}{places}\nds_write_b32 v2, v1\ns_waitcnt lgkmcnt(0)\n{{}}\ns_waitcnt lgkmcnt(0)"
+    whole, stores = (run(body.format(x), [None, None], lds=8192) for x in ("ds_add_u32 v2, v0", "s_nop 0"))
+    assert whole.bank_conflicts - stores.bank_conflicts == extra
+
+
+def test_an_atomic_of_no_lane_changes_nothing():
+    """All lanes of the wave are off: LDS, and global memory."""
+    body = HEAD + """v_lshlrev_b32 v2, 2, v0
+ds_write_b32 v2, v0
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, 0
+ds_add_u32 v2, v0
+ds_add_rtn_u32 v3, v2, v0
+s_mov_b64 exec, -1
+s_waitcnt lgkmcnt(0)"""
+    assert not run(body, [None, None], lds=8192).findings
+
+
 def test_dynamic_lds_and_hidden_arguments():
     from amdgcn_harness import module
     from wavedsl.runtime.emulator import run as emulate

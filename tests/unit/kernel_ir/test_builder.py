@@ -249,6 +249,8 @@ def test_emit_covers_every_row_it_is_meant_for():
         own = {a: attrs[a] for a in row.attrs}
         if name in ("atomic.global", "atomic.far"):
             own["how"] = "cas"
+        if name == "atomic.shared":
+            own["how"], args[2] = "xor", example["i32"]
         if name == "widen":
             own["index"] = 2
         out = b.emit(name, args, own, types.get(name, B32 if row.result == "attr" else None))
