@@ -20,6 +20,11 @@ LIMIT_INSTRUCTIONS = 400_000
 """Instructions that one replay goes through at most; longer traces are cut, and the rest is extrapolated."""
 
 
+STORED = 1 << 46
+"""What is added to the number of a line that is stored to: nothing that a workgroup has read spares it the way to
+memory, and what it stores is none of what it reads."""
+
+
 class LineCache:
     """Which cache lines a unit's L1 holds: the `most` that were touched last. Without `most`, all that ever were."""
 

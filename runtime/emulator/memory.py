@@ -151,16 +151,17 @@ class GlobalMemory:
         self._ends = np.array([a.end for a in self.allocations], np.int64)
         return base + first
 
-    def share_of_memory(self, asked: Mapping[int, float], kept: Iterable[np.ndarray]) -> float:
-        """The part of the traffic that must come from memory: every array that is touched once, but for those that
-        caches keep, over all that is asked for: bytes by allocation, -1 where there is none. An array of which less is
-        asked for than it has counts with what is asked for."""
+    def share_of_memory(self, asked: Mapping[tuple[int, bool], float], kept: Iterable[np.ndarray]) -> float:
+        """The part of the traffic that must come from memory: every array that is read once, and every array that is
+        stored to once, but for those that caches keep, over all that is asked for: bytes by allocation (-1 where there
+        is none) and whether they are stored. An array of which less is asked for than it has counts with what is asked
+        for."""
         total = sum(asked.values())
         if not total:
             return 1.0
         near = [self.find(self.add(array, "")) for array in kept]
-        sizes = {k: 0 if any(a is x for x in near) else a.size for k, a in enumerate(self.allocations) if k in asked}
-        return sum(min(n, sizes.get(k, n)) for k, n in asked.items()) / total
+        sizes = {k: 0 if any(a is x for x in near) else a.size for k, a in enumerate(self.allocations)}
+        return sum(min(n, sizes.get(k, n)) for (k, _), n in asked.items()) / total
 
     def find(self, address: int) -> Allocation | None:
         for a in self.allocations:

@@ -32,7 +32,7 @@ from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
 from wavedsl.runtime.emulator.amdgcn.cycle_model import TURN
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, SIMDS, ChipModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache
+from wavedsl.runtime.emulator.cycle_queue import STORED, Launch, LineCache
 
 FREE = frozenset(
     {"const", "vec", "slice", "buffer", "yield", "bitcast", "wave", "lane", "tid", "wgid", "undefined", "readfirst"}
@@ -338,7 +338,7 @@ class _Play:
         start = max(w.at, self.memory_free)
         self.memory_free = start + clocks
         self.busy["vmem"] += clocks
-        shift = w.group << 80
+        shift = (w.group << 80) + (STORED if op.name.startswith("store") else 0)
         atomic = op.name == "atomic.global"  # which L2 carries out
         missed = len(lines) if atomic else self.cache.missed([x + shift for x in lines] if shift else lines)
         done = start + clocks

@@ -103,6 +103,7 @@ class Program:
         op.index, op.kind, op.port, op.busy, op.latency = self.number, kind, port, busy, latency
         op.reads = op.writes = ()
         op.limit, op.bypass, op.near, op.memory, op.traffic = 0, False, False, "dependence", 0
+        op.stores = False
         self.number += 1
         return op
 
@@ -216,6 +217,7 @@ class Program:
             made = self.new(w.ACCESS, "lsu", chip.shared_latency if name.endswith("shared") else chip.hit_latency)
             made.memory = "shared" if name.endswith("shared") else "memory"
             made.bypass = not name.startswith("load")
+            made.stores = name.startswith("store")
             made.near = name == "load.global" and comes_from_l2(self.kernel, op)
         elif name in _WAITS:
             made = self.new(_WAITS[name])

@@ -20,7 +20,7 @@ from wavedsl.runtime.emulator.amdgcn.cycle_model import Replay
 from wavedsl.runtime.emulator.amdgcn.state import LANES, State
 from wavedsl.runtime.emulator.amdgcn.trace import MAX_RECORDED, Tracer
 from wavedsl.runtime.emulator.cycle_chips import CHIPS, ChipModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, LineCache, Timing, sharing, spread
+from wavedsl.runtime.emulator.cycle_queue import STORED, Launch, LineCache, Timing, sharing, spread
 from wavedsl.runtime.emulator.report import EmulationReport
 from wavedsl.runtime.emulator.timeline import Timeline
 
@@ -127,12 +127,19 @@ class Cost:
         for w, trace in self.tracer.of(st):
             trace.events.append(int(clocks[w]))
 
-    def access(self, st: State, at: np.ndarray, active: Any, size: int, private: bool, changes: bool = False) -> None:
+    def access(
+        self, st: State, at: np.ndarray, active: Any, size: int, private: bool, changes: bool = False,
+        stores: bool = False,
+    ) -> None:  # fmt: skip
         """Record one access of global memory, or of scratch. `changes`: it is an atomic that gives nothing back."""
-        if self.tracer.of(st):
-            plain = self.tracer.scratch_access if private else self.tracer.global_access
-            record = self.tracer.changes if changes else plain
-            record(st, at, active, size)
+        if not self.tracer.of(st):
+            return
+        if private:
+            self.tracer.scratch_access(st, at, active, size)
+        elif changes:
+            self.tracer.changes(st, at, active, size)
+        else:
+            self.tracer.global_access(st, at, active, size, stores)
 
     def _of(self, relative: np.ndarray, size: int, store: bool) -> tuple[int, int]:
         key = (size, store, relative.tobytes())
@@ -161,7 +168,7 @@ class Cost:
         memory = self.engine.memory
         groups = self.tracer.groups.values()
         scale = line * self.total / max(1, len(groups))
-        asked: dict[int, float] = {}
+        asked: dict[tuple[int, bool], float] = {}
         for group in groups:
             touched = LineCache()
             for event in chain.from_iterable(wave.events for wave in group):
@@ -169,8 +176,9 @@ class Cost:
                     continue
                 lines = event[1]
                 if new := touched.missed(lines):
-                    found = memory.find(lines[-1] * line) or memory.find(lines[0] * line)
-                    key = -1 if found is None else memory.allocations.index(found)
+                    first, last = (x % STORED * line for x in (lines[0], lines[-1]))
+                    found = memory.find(last) or memory.find(first)
+                    key = -1 if found is None else memory.allocations.index(found), lines[0] >= STORED
                     asked[key] = asked.get(key, 0.0) + scale * new
         return memory.share_of_memory(asked, self.kept)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from wavedsl.runtime.emulator.amdgcn.state import LANES, State
-from wavedsl.runtime.emulator.cycle_queue import fullest
+from wavedsl.runtime.emulator.cycle_queue import STORED, fullest
 
 MAX_RECORDED = 4
 """Workgroups that are recorded at most; more that share a compute unit repeat them."""
@@ -82,14 +82,15 @@ class Tracer:
             else:
                 trace.events.append((0, (), 0))
 
-    def global_access(self, st: State, at: np.ndarray, active: Any, size: int) -> None:
+    def global_access(self, st: State, at: np.ndarray, active: Any, size: int, stores: bool = False) -> None:
         """The group accesses `size` bytes per active lane at byte addresses `at` [wave, lane]."""
+        more = STORED if stores else 0
         for i, trace in self.of(st):
             lanes = at[i] if active is None else at[i][active[i]]
             if lanes.size:
                 first, last = lanes >> self.line, (lanes + (size - 1)) >> self.line
                 lines = {*first.tolist(), *last.tolist()} if (first != last).any() else set(first.tolist())
-                trace.events.append((lanes.size * size, tuple(sorted(lines))))
+                trace.events.append((lanes.size * size, tuple(x + more for x in sorted(lines))))
             else:
                 trace.events.append((0, ()))
 

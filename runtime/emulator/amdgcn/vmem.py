@@ -234,7 +234,7 @@ def vmem(ctx: Context, env: Env, line: Line, index: int) -> Step:
         at, inside = address(st)
         active = common(st.mask, inside)
         if env.accesses is not None:
-            env.accesses(st, at, active, size, private)
+            env.accesses(st, at, active, size, private, False, True)
         if check is not None:
             check.vm_store(st, index, active, data, n)
         access.store(st, at, active, stored(st, data, n, convert), size)

@@ -21,7 +21,7 @@ from wavedsl.runtime.emulator.ptx.module import Inst
 from wavedsl.runtime.emulator.ptx.run import Runner
 from wavedsl.runtime.emulator.ptx.trace import MAX_RECORDED, Tracer
 from wavedsl.runtime.emulator.ptx.warp_events import SECTOR, Events
-from wavedsl.runtime.emulator.ptx.warp_ops import WarpProgram, registers
+from wavedsl.runtime.emulator.ptx.warp_ops import WarpProgram, registers, stores
 from wavedsl.runtime.emulator.ptx.warp_replay import WarpReplay
 from wavedsl.runtime.emulator.timeline import Timeline
 
@@ -98,34 +98,34 @@ class Cost:
     def _memory_share(self) -> float:
         """How much of what workgroups ask for the first time must come from memory."""
         memory = self.m.memory
-        asked: dict[int, float] = {}
+        asked: dict[tuple[int, bool], float] = {}
         scale = self.total / max(1, len(self.tracer.clusters) * self.m.cluster)
 
         def array(address: int) -> int:
             found = memory.find(address)
             return -1 if found is None else memory.allocations.index(found)
 
-        def count(key: int, size: float) -> None:
+        def count(key: tuple[int, bool], size: float) -> None:
             asked[key] = asked.get(key, 0.0) + size * scale
 
         for cluster in self.tracer.clusters:
-            touched: dict[int, list[np.ndarray]] = {}
+            touched: dict[tuple[int, bool], list[np.ndarray]] = {}
             first, last = cluster[0].warp, cluster[-1].warp  # other clusters may have run the same blocks with this one
             for visit in {id(v): v for w in cluster for _, v in w.visits}.values():
-                for event in chain.from_iterable(visit.values()):
+                for pc, event in ((pc, event) for pc, events in visit.items() for event in events):
                     if event[0] == "signal":
                         if not first <= event[1] <= last:
                             continue
                         if event[2] == "copy" and event[6]:
-                            count(array(event[6]), event[5])
+                            count((array(event[6]), False), event[5])
                         elif event[2] == "store":
-                            count(array(event[5]), event[4])
+                            count((array(event[5]), True), event[4])
                     elif event[0] not in ("shared", "atomic", "local", "param"):
                         warps = event[3] >> 5
                         mine = (first <= warps) & (warps <= last)
                         groups, sectors = warps[mine] // self.m.warps, event[2][mine] >> SECTOR
                         if len(groups):
-                            key = array(int(sectors[0]) << SECTOR)
+                            key = array(int(sectors[0]) << SECTOR), stores(self.rows[pc])
                             touched.setdefault(key, []).append(np.unique(groups << 58 ^ sectors))
             for key, found in touched.items():
                 count(key, len(np.unique(np.concatenate(found))) << SECTOR)

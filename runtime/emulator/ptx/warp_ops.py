@@ -50,7 +50,8 @@ class WarpOp:
     """A static instruction."""
 
     __slots__ = (
-        "busy", "bypass", "index", "kind", "latency", "limit", "memory", "near", "port", "reads", "traffic", "writes",
+        "busy", "bypass", "index", "kind", "latency", "limit", "memory", "near", "port", "reads", "stores", "traffic",
+        "writes",
     )  # fmt: skip
     index: int
     kind: int
@@ -66,12 +67,19 @@ class WarpOp:
     """Groups that a wait leaves; whether a barrier waits, a bulk wait is for sources only."""
     bypass: bool
     """Whether L1 is passed by."""
+    stores: bool
+    """Whether memory is stored to."""
     near: bool
     """Whether what is loaded was written shortly before, and comes from L2."""
     memory: str
     """What waits for the result are called."""
     traffic: int
     """Bytes that a warp's part of a warpgroup's product reads from shared memory."""
+
+
+def stores(row: isa.Inst | None) -> bool:
+    """Whether an instruction stores to memory, and does no more there."""
+    return row is not None and "store" in row.effects and "atomic" not in row.effects
 
 
 class WarpProgram:
@@ -113,6 +121,7 @@ class WarpProgram:
         op.index, op.kind, op.port, op.busy, op.latency = i, PLAIN, "alu", 1, 4
         op.reads, op.writes = self._classes(uses), self._classes(defs)
         op.limit, op.bypass, op.near, op.memory, op.traffic = 0, False, False, "dependence", 0
+        op.stores = stores(row)
         if row is None:
             return op
         op.port = {Unit.IMAD: "fma"}.get(row.unit, row.unit.value)

@@ -30,7 +30,7 @@ from math import inf
 from operator import itemgetter
 
 from wavedsl.runtime.emulator.cycle_chips import SIMDS, SmModel
-from wavedsl.runtime.emulator.cycle_queue import Launch, Queue, Timing
+from wavedsl.runtime.emulator.cycle_queue import STORED, Launch, Queue, Timing
 from wavedsl.runtime.emulator.ptx.trace import WarpTrace
 from wavedsl.runtime.emulator.ptx.warp_events import Events
 from wavedsl.runtime.emulator.ptx.warp_ops import (
@@ -539,7 +539,8 @@ class WarpReplay(Queue):
             if not op.bypass:
                 missed = sm.cache.missed(lines, sectors, w.shift)
             if missed:
-                new = 0 if op.near else w.cluster.touched[w.rank].missed(lines, sectors)
+                shift = STORED if op.stores else 0
+                new = 0 if op.near else w.cluster.touched[w.rank].missed(lines, sectors, shift)
                 latency = self.miss_latency if new else chip.hit_latency
                 brought = self._brought(sm, end, 32.0 * missed, 32.0 * (missed - new))
                 if turns:
