@@ -88,6 +88,8 @@ def _set_early(program: Program, on_the_way: Sequence[int], j: int) -> bool:
                 if first < len(touched) and shadows[first] != (b, n):
                     moved.setdefault(shadows[first], []).append(inst)
                     gone.add(id(inst))
+                    if first:  # another one of its registers, of a pair's upper half say, stays behind it
+                        touched[first - 1] |= inst.writes
                     continue
             if inst.writes & _EXEC:
                 shadows.clear()

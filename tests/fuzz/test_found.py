@@ -718,3 +718,32 @@ def test_places_beyond_2_gib_are_not_before_an_array(target: str) -> None:
     x, y = whole((50, 24), wd.f64), far(np.zeros((50, 24)), ((1 << 26) + 48, 8))
     kernel.compile(x, y, target=target).emulate(x, y)
     assert (y == np.cumsum(x, 1)).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_constants_of_one_register_keep_their_order(target: str) -> None:
+    """Seed 533110: zeros for a pair, whose upper half was another's by then, and zeros for that one, set early in other
+    places: the pair's came last. Both are zero; the checker of places does not ask."""
+    cut = [wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 16, 1), wd.TilingConstraint(K, 32)]
+    one = wd.HardwareConstraint(waves_per_block=(1, 1, 1))
+
+    @wd.wave([*cut, one], dynamic=[K], schedule=wd.Schedule(stages=2))
+    def kernel(
+        a: wd.Memory[P, K, wd.SHARED, wd.f16], rows: wd.Memory[M, wd.i64], b: wd.Memory[P, N, wd.f16],
+        which: wd.Memory[K, wd.i32], sums: wd.Memory[M, wd.f64], c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0), wd.Register[M, wd.f64](0.0)])
+        def loop(acc, total):
+            x = wd.read(a, mapping=wd.IndexMapping((M, K), {P: wd.read(rows)}))
+            y = wd.read(b, mapping=wd.IndexMapping((N, K), {P: wd.read(which)}))
+            return wd.mma(x, y, acc), total + wd.sum(wd.cast(x, wd.f64), dim=K)
+
+        acc, total = loop
+        wd.write(total, sums)
+        wd.write(acc, c)
+
+    m, n, p, k = 1, 1, 64, 23
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, p, m), rng.integers(0, p, k).astype(np.int32)
+    given = [whole((p, k), wd.f16), numbers[0], whole((p, n), wd.f16, 1), numbers[1]]
+    agree(kernel, [*given, np.zeros(m), np.zeros((m, n), np.float32)], target)
