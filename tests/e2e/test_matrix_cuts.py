@@ -220,8 +220,8 @@ def test_the_text_finds_few_parts_better():
         ((1024, 2048, 2048), wd.bf16, True, "split_k", TileChoice(128, 128, 64, 2, 2, 2, 8, 0, 2), 0.85),
         ((512, 4096, 4096), wd.f8e4m3fnuz, True, "split_k", TileChoice(128, 128, 128, 2, 2, 2, 16, 0, 2), 0.85),
         # bytes are turned while another workgroup multiplies; the other took 55364 clocks before its body was scheduled
-        # at more than one initiation interval, this 48889
-        ((256, 14336, 4096), wd.f8e4m3fnuz, False, "stream_k", TileChoice(128, 128, 128, 2, 2, 2, 16, 0), 0.97),
+        # at more than one initiation interval, this 48889; then 49683 and 48231
+        ((256, 14336, 4096), wd.f8e4m3fnuz, False, "stream_k", TileChoice(128, 128, 128, 2, 2, 2, 16, 0), 0.98),
     ],
     ids=str,
 )
@@ -331,17 +331,19 @@ def test_waves_of_a_matrix_vector_product_have_columns_of_their_own(chip, rows):
 @pytest.mark.parametrize(
     ("chip", "size", "dtype", "factor"),
     [
-        ("MI300X", (3, 4096, 4096), wd.f32, 0.94),
-        ("MI300X", (1, 4096, 4096), wd.f8e4m3fnuz, 0.85),
-        pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.88, marks=pytest.mark.slow),
-        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.87, marks=pytest.mark.slow),
-        pytest.param("MI300X", (3, 14336, 4096), wd.f32, 0.97, marks=pytest.mark.slow),
-        pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.82, marks=pytest.mark.slow),  # 24808 clocks, now 23736
+        ("MI300X", (3, 4096, 4096), wd.f32, 1.01),
+        ("MI300X", (1, 4096, 4096), wd.f8e4m3fnuz, 1.0),
+        pytest.param("MI300X", (3, 8192, 8192), wd.bf16, 0.95, marks=pytest.mark.slow),
+        pytest.param("MI300X", (2, 4096, 14336), wd.bf16, 0.93, marks=pytest.mark.slow),
+        pytest.param("MI300X", (3, 14336, 4096), wd.f32, 1.0, marks=pytest.mark.slow),
+        pytest.param("MI355X", (1, 14336, 4096), wd.f8e4m3, 0.87, marks=pytest.mark.slow),
     ],
     ids=str,
 )
 def test_columns_of_a_matrix_vector_product_are_cut_by_an_estimate(chip, size, dtype, factor):
-    """B as [K, N], where the narrowest runs of B that leave no unit idle were half of a cache line."""
+    """B as [K, N], where the narrowest runs of B that leave no unit idle were half of a cache line. (Loops of those, of
+    many waves that meet, waited for loads that had just begun: the cuts they are compared with took up to 1.22 times as
+    long, the ones taken 1.06.)"""
     product, given = CHIPS[chip], arrays(size, dtype, False)
     choice = plan_gemm(*given, product=product).choice
     assert choice.strategy == "gemv"

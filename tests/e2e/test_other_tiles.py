@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from families import TARGETS, Case, by_graph, on_chip
+from wavedsl.ir.errors import RegisterPressureError
 
 import wavedsl as wd
 from wavedsl.kernel_object import Kernel
@@ -78,7 +79,7 @@ def first_that_works(name: str, kernel: Kernel, made: Any, sizes: Any) -> None:
         try:
             compiled_and_run(other, case, target, case.dynamic if choose.random() < 0.3 else ())
             return
-        except wd.ConstraintError as error:
+        except (wd.ConstraintError, RegisterPressureError) as error:
             refusals.append(str(error))
         except Exception as error:
             cut = ", ".join(map(str, other.constraints))
