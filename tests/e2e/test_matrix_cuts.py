@@ -55,7 +55,7 @@ def test_few_rows_keep_units_asking_for_memory(chip, size):
 @pytest.mark.parametrize(
     ("chip", "size", "dtype", "b_rows", "factor"),
     [
-        ("MI300X", (4, 4096, 4096), wd.f8e4m3fnuz, False, 0.2),
+        ("MI300X", (4, 4096, 4096), wd.f8e4m3fnuz, False, 0.28),  # 6.6 us, and 24.4, once 36.6
         ("MI355X", (2, 2048, 2048), wd.f8e4m3, False, 0.6),
         ("MI300X", (16, 14336, 4096), wd.bf16, False, 0.7),  # 112 workgroups of 304 units, estimated at 1.09
         ("MI300X", (4, 4096, 4096), wd.bf16, False, 0.6),
