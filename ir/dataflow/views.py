@@ -129,15 +129,6 @@ def _step(graph: Graph, along: Any, moved: Moved) -> int:
     return found[0] if tiles and all(isinstance(t, int) and length % t == 0 for t in tiles) else 0
 
 
-def _multiple(dtype: dt.DType, moved: Moved) -> int:
-    """A power of two that divides the start of a part, in elements that are a word or more together; 0 if there is
-    none, or where a count says how far it reaches."""
-    if moved.start is None or moved.count is not None:
-        return 0
-    found = divisor(moved.start)
-    return found if found > 1 and found * dtype.bits >= WORD_BITS else 0
-
-
 WORD_BITS = 32
 MOST_DIVISOR = 1 << 16
 """The largest power of two that is looked for."""
@@ -145,6 +136,15 @@ PASSING: dict[str, tuple[int, ...]] = {
     "add": (0, 1), "sub": (0, 1), "minimum": (0, 1), "maximum": (0, 1), "where": (1, 2), "mul": (0, 1),
 }  # fmt: skip
 """Operations of which a divisor follows from those of these operands."""
+
+
+def _multiple(dtype: dt.DType, moved: Moved) -> int:
+    """A power of two that divides the start of a part, in elements that are a word or more together; 0 if there is
+    none, or where a count says how far it reaches."""
+    if moved.start is None or moved.count is not None:
+        return 0
+    found = divisor(moved.start)
+    return found if found > 1 and found * dtype.bits >= WORD_BITS else 0
 
 
 def divisor(n: Node) -> int:

@@ -60,9 +60,7 @@ from wavedsl.ir.staging.plan_reads import (
 )
 
 
-def region_steps(
-    low: Lowering, region: Region, done: Sequence[Node] = (), branch: Node | None = None
-) -> list[Step]:
+def region_steps(low: Lowering, region: Region, done: Sequence[Node] = (), branch: Node | None = None) -> list[Step]:
     """Steps of one region, of a `branch` maybe, but for the nodes that are `done`; staged reads are planned together so
     that they share the memory budget."""
     nodes = [n for n in region.nodes if n not in done]

@@ -49,7 +49,7 @@ class Env:
         """Both told of the addresses of accesses to LDS."""
         self.accesses: Callable[..., None] | None = None
         """Told of the addresses of each global or scratch access: state, addresses, active, bytes, whether it is
-        scratch, whether it is an atomic that gives nothing back."""
+        scratch, whether it is an atomic that gives nothing back, whether it stores."""
 
     def new_batch(self, workgroups: int, lds_size: int) -> None:
         self.lds_size = lds_size

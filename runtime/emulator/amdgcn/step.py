@@ -78,8 +78,8 @@ def limited(fn: Callable[..., Any], pole: bool = False) -> Callable[..., Any]:
 
 
 def limited8(st: State, x: Any, dtype: Any) -> Any:
-    """f32 numbers before they are rounded to floats of 8 bits: FP16_OVFL takes infinity for the largest number, too, as
-    ROCm's emulator of gfx1250 does (docs/unverified.md)."""
+    """f32 numbers before they are rounded to floats of 8 bits: FP16_OVFL takes infinity for the largest number, too.
+    That is what ROCm's emulator does for gfx1250; of CDNA nobody has said so, and we emit no text that sets it."""
     clamps = (st.mode >> U32(FP16_OVFL) & U32(1)).astype(bool)[:, None]
     if not clamps.any():
         return x
