@@ -19,7 +19,7 @@ from wavedsl.ir.kernel.divide import floordiv, floormod, udiv, urem
 from wavedsl.ir.kernel.facts import BITS, MASKS, disjoint, multiple_of, wrap
 from wavedsl.ir.kernel.fold_matchers import FOLDERS
 from wavedsl.ir.kernel.fold_rules import MIRROR, decided
-from wavedsl.ir.kernel.half_pairs import loaded, packed_bytes, packed_pair
+from wavedsl.ir.kernel.half_pairs import before_permuting, loaded, packed_bytes, packed_pair, repeated
 from wavedsl.ir.kernel.kernel_ir import B32, F32, I32, I64, PRED, ROWS, Type, Value, vector
 from wavedsl.ir.kernel.open_regions import flatten
 from wavedsl.ir.kernel.whole_floats import is_exact
@@ -412,6 +412,7 @@ class Values(Core):
             number = float(bits.view(dtype.numpy))
             if number == number:  # which NaN it is, the chip says
                 return self.const(number, F32)
+        word, index = repeated(word, dtype, index)
         packed = word.op if word.op is not None and word.op.name == "pack" else None
         if packed is not None and packed.attrs["dtype"] is dtype and ("fadd", dtype.name) not in self._pairs:
             if is_exact(packed.args[index], dtype):
@@ -448,6 +449,8 @@ class Values(Core):
             return lo
         if selector == 0x07060504:
             return hi
+        if hi is lo and (found := before_permuting(lo, selector)) is not None:
+            return self.permute_bytes(*found)
         return self._pure("permute_bytes", (hi, lo), B32, {"selector": selector})
 
     # --------------------------------------------------------------------------------------------------------- tuples

@@ -142,6 +142,25 @@ def loaded(word: Value, source: DType, index: int, count: int = 2) -> tuple[Valu
     return loaded(op.args[0 if places[0] > 3 else 1], source, places[0] % 4 * 8 // source.bits, count)
 
 
+def repeated(word: Value, dtype: DType, index: int) -> tuple[Value, int]:
+    """Where an element of whole bytes was before it was repeated in its word: what is computed of all of them is then
+    computed once. As given where no other element of the word is the same."""
+    if word.op is None or word.op.name != "permute_bytes" or dtype.bits not in (8, 16):
+        return word, index
+    origins = [loaded(word, dtype, i, 1) for i in range(32 // dtype.bits)]
+    return origins[index] if origins.count(origins[index]) > 1 else (word, index)
+
+
+def before_permuting(word: Value, selector: int) -> tuple[Value, Value, int] | None:
+    """(hi, lo, selector) that bytes of a word are picked by where they were permuted before; None where they were
+    not."""
+    if word.op is None or word.op.name != "permute_bytes":
+        return None
+    hi, lo = word.op.args
+    picked = [word.op.attrs["selector"] >> 8 * (selector >> 8 * i & 3) & 7 for i in range(4)]
+    return hi, lo, sum(place << 8 * i for i, place in enumerate(picked))
+
+
 def _computed(b: Values, values: Sequence[Value], dtype: DType) -> Value | None:
     """Two results of one operation on elements of words of the same type, or on constants."""
     ops = [v.op for v in values]
@@ -214,4 +233,4 @@ def _constant_of(user: Op, pair: Value) -> float | None:
     return None if low != high else -number if minus else number
 
 
-__all__ = ["added_to", "constant_word", "loaded", "packed_bytes", "packed_pair"]
+__all__ = ["added_to", "before_permuting", "constant_word", "loaded", "packed_bytes", "packed_pair", "repeated"]

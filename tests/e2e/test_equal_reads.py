@@ -201,3 +201,31 @@ def test_places_that_are_computed_alike_are_one(target: str, oracle: Callable[[s
     given = [a, b, np.array([0, 2, 4, 1, 3], np.int32), np.zeros((64, 64), np.float32)]
     compiled = [agree(paged(how), given, target, oracle, subs={N: 160}) for how in ("once", "computed", "read")]
     assert len({x.shared_bytes for x in compiled}) == 1
+
+
+@wd.wave(
+    [wd.WorkgroupConstraint(M, 16, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)], subs={T: 256}
+)
+def coded(
+    x: wd.Memory[M, K, wd.f16], w: wd.Memory[N, K, wd.f16], top: wd.Memory[N, K / 64, wd.u8],
+    code: wd.Memory[T, wd.f32], y: wd.Memory[M, N, wd.f32],
+):  # fmt: skip
+    """A byte of 64 neighbours says where their scale is."""
+
+    @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+    def loop(acc):
+        number = wd.cast(wd.read(top, mapping=wd.IndexMapping((N, K), {K / 64: K // 64})), wd.i32)
+        scale = wd.read(code, mapping=wd.IndexMapping((N, K), {T: number}))
+        return wd.mma(wd.read(x), wd.read(w) * wd.cast(scale, wd.f16), acc)
+
+    wd.write(loop, y)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "sm_90a"))
+def test_what_neighbours_have_in_common_is_looked_up_once(target: str, oracle: Callable[[str], str]) -> None:
+    """A byte that was repeated to words of four was four numbers, and each looked up its scale for each element."""
+    rng = np.random.default_rng(5)
+    x, w = (rng.integers(-2, 3, size).astype(np.float16) for size in ((16, 256), (64, 256)))
+    top, code = rng.integers(0, 256, (64, 4)).astype(np.uint8), rng.integers(-2, 3, 256).astype(np.float32)
+    compiled = agree(coded, [x, w, top, code, np.zeros((16, 64), np.float32)], target, oracle)
+    assert loads(compiled, "code") <= 2 * loads(compiled, "top")  # of rows of a lane, and trips that are written out

@@ -34,3 +34,18 @@ def test_pairs_are_found_in_front_of_joins() -> None:
     assert loaded(bytes_, dt.u8, 0)[0] is not words[0]
     turned = b.permute_bytes(words[1], words[0], 0x00010405)
     assert loaded(turned, dt.i8, 0) == (turned, 0)
+
+
+def test_what_is_repeated_in_a_word_is_one_number() -> None:
+    """Also where its bytes were permuted twice; elements that are there once stay where they are."""
+    b = Builder(new_kernel())
+    word = b.load_shared(b.mul(b.lane(), 4), type=B32)
+    four = b.permute_bytes(word, word, 0x02020202)
+    assert len({b.unpack(four, dt.u8, i).id for i in range(4)} | {b.unpack(word, dt.u8, 2).id}) == 1
+    two = b.permute_bytes(word, word, 0x03020302)
+    assert {b.unpack(two, dt.i16, i).id for i in range(2)} == {b.unpack(word, dt.i16, 1).id}
+    assert b.permute_bytes(two, two, 0x03030303) is b.permute_bytes(word, word, 0x03030303)
+    other = b.load_shared(b.mul(b.lane(), 4), type=B32, imm=256)
+    mixed = b.permute_bytes(other, word, 0x05010404)  # of the other's first byte two, and one of each second
+    first, again, once, last = (b.unpack(mixed, dt.u8, i) for i in range(4))
+    assert first is again is b.unpack(other, dt.u8, 0) and once.op.args == last.op.args == (mixed,)
