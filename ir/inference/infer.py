@@ -301,11 +301,22 @@ def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
 def _of_whole_words(graph: Graph, product: Node, rows: Rows) -> bool:
     """Whether lanes can hold whole words of an array of 4-bit elements of which a factor of a product is made, element
     by element: the contracted dimension is contiguous in that array, and in the other factor's, which is another such
-    or a plain one."""
+    or a plain one, whose rows may lie anywhere."""
     k = dim_name(product_dims(product)[2])
     packed = [_packed_along(graph, x, k) for x in product.inputs[:2]]
-    plain = [x.op == "read" and not x.dtype.packed and rows.get(x.id) == k for x in product.inputs[:2]]
+    plain = [
+        x.op == "read" and not x.dtype.packed and (rows.get(x.id) == k or _row_by_index(graph, x, k))
+        for x in product.inputs[:2]
+    ]
     return any(packed) and all(x or y for x, y in zip(packed, plain))
+
+
+def _row_by_index(graph: Graph, x: Node, k: str) -> bool:
+    """Whether a read takes rows by index whose elements `k` counts, as the array's last dimension."""
+    if is_tile(graph, x):
+        return False
+    *rows, last = x.attrs["mapping"].coords
+    return not isinstance(last, int) and dim_name(last) == k and any(isinstance(c, int) for c in rows)
 
 
 def _packed_along(graph: Graph, x: Node, k: str) -> bool:

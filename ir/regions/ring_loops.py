@@ -34,6 +34,7 @@ from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.regions.operands_ahead import OperandsAhead, emit_ahead, operands_ahead
 from wavedsl.ir.regions.own_trips import apart
 from wavedsl.ir.regions.product_pieces import Pieces, emit_pieces, product_pieces
+from wavedsl.ir.regions.straight_ahead import straight_ahead
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, StageContext, Step
 
 
@@ -268,7 +269,7 @@ def _trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring], stages: 
         return emit_ahead(frame, ahead_of)
     if ahead_of:
         low.matrix.strategy.why.setdefault("operands", ahead_of)
-    return _whole_trips(frame, body, rings)
+    return _whole_trips(straight_ahead(frame, body), body, rings)[: len(frame.carried)]
 
 
 def _whole_trips(frame: LoopFrame, body: BodySchedule, rings: Sequence[Ring]) -> list[Value]:

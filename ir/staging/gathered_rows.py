@@ -158,8 +158,6 @@ def _settled(low: Lowering, n: Node, found: Numbers) -> bool:
     region = low.region_of(n)
     if region.dim is None or found.row == dim_name(region.dim) or low.moves_with([found.row], dim_name(region.dim)):
         return False
-    if any(low.region_of(x) is region and x.op not in ("index", "fill", "constant") for x in found.nodes()):
-        return False
     if any(low.region_of(x) is region for x in found.singles):
         return False
     moving = dim_name(region.dim)

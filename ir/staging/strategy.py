@@ -14,8 +14,9 @@ from math import prod
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import Partition
-from wavedsl.ir.dataflow.graph import PART, Graph, Node, ValueType, loop_bounds
+from wavedsl.ir.dataflow.graph import PART, PRODUCTS, Graph, Node, ValueType, loop_bounds
 from wavedsl.ir.dataflow.views import is_tile, placement
+from wavedsl.ir.dataflow.walks import postorder
 from wavedsl.ir.errors import ConstraintError, NotHandedOut
 from wavedsl.ir.grid import cluster_sharing
 from wavedsl.ir.grid.cluster_shape import ONE, ClusterShape
@@ -167,6 +168,9 @@ def choose(low: Lowering) -> Strategy:
         raise ConstraintError(f"no warpgroup copies what is gathered: {found.why['roles']}", gathers[0].loc)
     choose_cluster(low, found)
     choose_order(low, found)
+    if _made_alone(low, found):
+        found.order = None
+        found.why["tiles"] = "one each: warpgroups that make operands do so beside others, several on an SM"
     choose_teams(low, found)
     if low.choices.registers is not None and not found.specialize:
         raise ConstraintError(
@@ -282,6 +286,27 @@ def choose_teams(low: Lowering, found: Strategy) -> None:
     )
 
 
+def _made_alone(low: Lowering, found: Strategy) -> bool:
+    """Whether a workgroup's only computing warpgroup makes operands in registers, of nothing but what is read, while an
+    SM has room for several such: one alone would wait for each of its own instructions. A product with 4-bit weights,
+    2048 x 8192 x 4096 in tiles of 64 x 64 x 64, takes 857436 clocks by the model in workgroups that take tiles in turn,
+    536800 so; with two computing warpgroups, 64 x 128, it is 483213 and 555407."""
+    choices = low.choices
+    if found.order is None or choices.persistent or choices.ping_pong or found.cluster > 1 or low.partition.waves > 1:
+        return False
+    plans = [plan for plan in low.inference.mmas.values() if plan.atom.asynchronous]
+    made = [plan.ports[0] for plan in plans if not plan.a_shared and plan.ports[0].op != "read"]
+    if not made or any(x.op in PRODUCTS for n in made for x in postorder(n, lambda x: x.inputs, ())):
+        return False
+    ringed = low.reads.fetched.union(low.reads.matrix_uses)
+    tiles = sum(tile_bytes(low, n) for n in low.graph.all_nodes() if n.id in ringed)
+    threads = 2 * low.target.wave_size  # it, and those that copy
+    held = most_registers(low) + MAKING
+    return low.target.resident_waves(held, low.room.top + MOST_STAGES * tiles, threads) >= 4
+
+
+MAKING = 64
+"""Registers of a warpgroup beside what its loops carry: operands, what they are made of, addresses."""
 SKIPPED = "a condition says which tiles are computed"
 """Why nobody can count on what others copy."""
 
