@@ -1,11 +1,12 @@
 """Loads straight into registers that a ring loop's trip makes for the next one: scales of groups, zero points.
 
-In: the frame of a loop and the order of its steps. Out: a frame whose trips find such values among what they carry. They
-are loaded behind the last step that uses those of the own trip, into the same registers, and come while products run
-and rings are waited for; a trip that loaded its own would wait for memory before its first product.
+In: the frame of a loop and the order of its steps. Out: a frame whose trips find such values among what they carry.
+They are loaded behind the last step that uses those of the own trip, into the same registers, and come while products
+run and rings are waited for; a trip that loaded its own would wait for memory before its first product.
 
-Invariant: what is loaded is placed by the trip's number and by what is known in front of the loop, from arrays that the
-kernel does not write to.
+Invariants: what is loaded is placed by the trip's number and by what is known in front of the loop, from arrays that the
+kernel does not write to. No product of a warpgroup, which may still run when the next trip's are loaded, reads the
+registers themselves: something is computed of them first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from wavedsl.ir.dataflow.graph import PRODUCTS, Node
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, StageContext, Step
@@ -29,7 +31,7 @@ def straight_ahead(frame: LoopFrame, body: BodySchedule) -> LoopFrame:
     found = _ahead(frame, body)
     if not found or frame.own is not None or frame.low.choices.stages == 1:
         return frame
-    low, steps = frame.low, list(frame.steps)
+    steps = list(frame.steps)
     for i in found:
         steps[i] = _with(steps[i], _nothing)
     behind: dict[int, list[Step]] = {}
@@ -47,14 +49,40 @@ def straight_ahead(frame: LoopFrame, body: BodySchedule) -> LoopFrame:
 def _ahead(frame: LoopFrame, body: BodySchedule) -> list[int]:
     """The loads, by number, that may run a trip ahead."""
     low, steps = frame.low, frame.steps
+    nodes = {n.id: n for n in frame.region.nodes}
     made = {k for s in steps for k in s.defs} | {k for k, _ in frame.carried}
     found = [
         i
         for i in body.order
         if steps[i].kind == "gload" and steps[i].array and not made.intersection(steps[i].uses)
         if not low.arrays[steps[i].array].written
+        if all((n := nodes.get(key[1])) is not None and _computed_with(frame, n) for key in steps[i].defs)
     ]
     return found if 0 < sum(steps[i].words for i in found) <= MOST else []
+
+
+def _computed_with(frame: LoopFrame, n: Node) -> bool:
+    """Whether whoever uses a value's registers computes others of them: no product, no other loop, no later trip."""
+    users, kept = frame.low.users(), {y.id for y in frame.region.yields}
+    todo, seen = [n], {n.id}
+    while todo:
+        x = todo.pop()
+        if x.id in kept:
+            return False
+        for u in users.get(x.id, ()):
+            if u.op in PRODUCTS or "body" in u.attrs or frame.low.region_of(u) is not frame.region:
+                return False
+            if u.id not in seen and not _changes(u):
+                seen.add(u.id)
+                todo.append(u)
+    return True
+
+
+def _changes(u: Node) -> bool:
+    """Whether an operation's results are surely in registers of their own."""
+    if u.op == "cast":
+        return u.dtype.bits != u.inputs[0].dtype.bits
+    return u.op in ("add", "sub", "mul", "div") and all(x.op not in ("constant", "fill") for x in u.inputs)
 
 
 def _last_user(steps: Sequence[Step], body: BodySchedule, load: Step) -> int:
@@ -88,9 +116,7 @@ def _first(frame: LoopFrame, loads: Sequence[Step], keys: Sequence[Key]) -> list
     return [env[k] for k in keys]
 
 
-def _load_next(
-    frame: LoopFrame, emit: Callable[[Any], None], loads: Sequence[Step], context: StageContext
-) -> None:  # fmt: skip
+def _load_next(frame: LoopFrame, emit: Callable[[Any], None], loads: Sequence[Step], context: StageContext) -> None:
     """What a step does, then the loads for the trip that comes next, if one does."""
     emit(context)
     b, found = frame.low.b, Env(frame.env.fixed)
