@@ -4,8 +4,8 @@ In: the frame of a loop and the order of its steps. Out: a frame whose trips fin
 They are loaded behind the last step that uses those of the own trip, into the same registers, and come while products
 run and rings are waited for; a trip that loaded its own would wait for memory before its first product.
 
-Invariants: what is loaded is placed by the trip's number and by what is known in front of the loop, from arrays that the
-kernel does not write to. No product of a warpgroup, which may still run when the next trip's are loaded, reads the
+Invariants: what is loaded is placed by the trip's number and by what is known in front of the loop, from arrays that
+the kernel does not write to. No product of a warpgroup, which may still run when the next trip's are loaded, reads the
 registers themselves: something is computed of them first.
 """
 
