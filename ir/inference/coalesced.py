@@ -84,8 +84,8 @@ def coalesced_for(
     runs = {u.attrs["dim"] for u in uses.of(nodes) if u.op in SCANS} & {*order[:-1]}
     if runs and all(u.attrs.get("dim") in {None, *runs} for u in uses.of(nodes)):
         # Narrow vectors before lanes that tell each other what their runs add up to.
-        inner = prod(waves[d] for d in order if d not in runs)
-        limit = min(limit, max(WORD, width << max(0, (inner - 1).bit_length() - target.lane_bits)))
+        beside = prod(waves[d] for d in order if d not in runs)
+        limit = min(limit, max(WORD, width << max(0, (beside - 1).bit_length() - target.lane_bits)))
     found = coalesced(order, waves, width, target, limit, exact=exact, across=across, runs=runs)
     summed = set() if bits else _summed_alone(nodes, uses)
     apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, summed)
