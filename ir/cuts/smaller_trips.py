@@ -13,6 +13,7 @@ from typing import Any
 
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, Region, ValueType
 from wavedsl.ir.dataflow.ops import ROWS
+from wavedsl.ir.dataflow.views import divisor
 
 BY_PLACE = ("fill", "constant", "scalar", "size", "index", "random", "permute", "read", "carry")
 """Operations that give each row what it has whatever other rows there are, beside elementwise ones."""
@@ -20,8 +21,9 @@ JOINED = {"sum": "add", "max": "maximum", "min": "minimum"}
 """Reductions along the rows, and what takes them to those of the trips before."""
 
 
-def rows_apart(graph: Graph, dim: Any) -> bool:
-    """Whether all loops over a dimension go through it row by row, and nothing else asks for its tiles."""
+def rows_apart(graph: Graph, dim: Any, tile: int) -> bool:
+    """Whether all loops over a dimension go through it row by row, by ranges of tiles of `tile` rows that smaller ones
+    divide as well, and nothing else asks for its tiles."""
     users: dict[int, list[Node]] = {}
     loops = []
     for n in graph.all_nodes():
@@ -31,13 +33,14 @@ def rows_apart(graph: Graph, dim: Any) -> bool:
             return False
         if n.op == "iterate" and n.attrs["body"].dim == dim:
             loops.append(n)
-    return bool(loops) and all(_by_rows(n, dim, users) for n in loops)
+    return bool(loops) and all(_by_rows(n, dim, tile, users) for n in loops)
 
 
-def _by_rows(loop: Node, dim: Any, users: Mapping[int, list[Node]]) -> bool:
+def _by_rows(loop: Node, dim: Any, tile: int, users: Mapping[int, list[Node]]) -> bool:
     body: Region = loop.attrs["body"]
-    if len(loop.inputs) > len(body.carries):  # a run of whole tiles, which the user counts
-        return False
+    ends = loop.inputs[len(body.carries) :]
+    if loop.attrs.get("per_wave") or loop.attrs.get("aligned") or any(divisor(n) % tile for n in ends):
+        return False  # whole tiles take part in a range
     stored = {n.attrs["memory"] for n in body.nodes if ROWS[n.op].effect and "memory" in n.attrs}
     sums = [_joined(carry, last, dim, users) for carry, last in zip(body.carries, body.yields)]
     if None in sums:

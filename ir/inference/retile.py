@@ -125,7 +125,7 @@ def fewer_rows_a_trip(
         plan = partition.dims[d]
         if plan.role != "loop" or plan.tile % 2 or plan.parts > 1 or d in follow or d in fixed:
             continue
-        if plan.trips != 0 and rows_apart(graph, d):
+        if plan.trips != 0 and rows_apart(graph, d, plan.tile):
             found[d] = plan.tile // 2
     return found
 

@@ -181,19 +181,68 @@ def stored_each_trip(total: Any, value: Any, y: Any, z: Any) -> Any:
      (counted, False), (read_back, False), (stored_each_trip, False)],
 )  # fmt: skip
 def test_which_loops_go_row_by_row(step: Any, apart: bool) -> None:
-    assert rows_apart(loop_of(step), L) is apart
+    assert rows_apart(loop_of(step), L, 8) is apart
 
 
-def test_runs_of_tiles_are_counted_by_the_user() -> None:
+@pytest.mark.parametrize(("ends", "apart"), [("loaded", False), ("apart", False), ("tiles", True)])
+def test_ranges_are_of_whole_tiles(ends: str, apart: bool) -> None:
+    """A range that begins within a tile has all of it."""
+
     @wd.wave([wd.WorkgroupConstraint(G, 1, 0), wd.TilingConstraint(L, 8)])
-    def kernel(x: wd.Memory[G, L, N, F32], ends: wd.Memory[G, wd.i32], z: wd.Memory[G, N, F32]):
-        @wd.iterate(L, init_args=[wd.Register[N, F32](0.0)], stop=wd.read(ends))
+    def kernel(x: wd.Memory[L, N, F32], last: wd.Memory[G, wd.i32], z: wd.Memory[G, N, F32]):
+        first = wd.index(G) * (24 if ends == "tiles" else 20)
+        stop = wd.read(last) if ends == "loaded" else first + 48
+
+        @wd.iterate(L, init_args=[wd.Register[N, F32](0.0)], start=first, stop=stop)
         def rows(total):
             return total + wd.sum(wd.read(x), dim=L)
 
         wd.write(rows, z)
 
-    assert not rows_apart(kernel.trace(), L)
+    assert rows_apart(kernel.trace(), L, 8) is apart
+
+
+M = wd.sym.M
+
+
+@wd.wave([wd.WorkgroupConstraint(G, 1, 0), wd.TilingConstraint(M, 4)])
+def ranges(
+    x: wd.Memory[M, N, BF16], dy: wd.Memory[M, N, BF16], gain: wd.Memory[N, BF16], scale: wd.Memory[M, F32],
+    dx: wd.Memory[M, N, BF16], dg: wd.Memory[G, N, F32],
+):  # fmt: skip
+    """Gradients of an RMS norm, 16 rows of all for a workgroup."""
+    first = wd.index(G) * 16
+
+    @wd.iterate(M, init_args=[wd.Register[N, F32](0.0)], start=first, stop=first + 16)
+    def rows(to_gain):
+        slope, factor = wd.cast(wd.read(dy), F32), wd.read(scale)
+        normed, change = wd.cast(wd.read(x), F32) * factor, slope * wd.cast(wd.read(gain), F32)
+        change = change - normed * (wd.sum(change * normed, dim=N) / N)
+        wd.write(wd.cast(change * factor, BF16), dx)
+        return to_gain + wd.sum(slope * normed, dim=M)
+
+    wd.write(rows, dg)
+
+
+def ranges_case(groups: int, rows: int, columns: int) -> Case:
+    x, dy = normal(rows, columns, dtype=HALF), normal(rows, columns, seed=1, dtype=HALF)
+    gain, scale = normal(columns, seed=2, dtype=HALF), np.abs(normal(rows, seed=4)) + 0.5
+    factor = wide(scale)[:, None]
+    normed, change = wide(x) * factor, wide(dy) * wide(gain)
+    dx = (change - normed * (change * normed).mean(1, keepdims=True)) * factor
+    parts = [(wide(dy) * normed)[16 * g : 16 * g + 16].sum(0) for g in range(groups)]
+    outputs = [np.zeros_like(x), np.zeros((groups, columns), np.float32)]
+    return Case([x, dy, gain, scale, *outputs], {4: dx, 5: np.stack(parts)}, {}, 2e-2, (M,))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ranges_of_rows(target: str) -> None:
+    for case in (ranges_case(2, 32, 8192), ranges_case(3, 39, 3000)):
+        on_chip(ranges, case, target)
+    on_chip(ranges, case, target, (M,))
+    by_graph(ranges, case)
+    if target in ("sm_80", "sm_90a"):
+        assert not ranges.compile(*ranges_case(2, 32, 8192).arguments, target=target).resources.spills
 
 
 def tiles_case(groups: int, rows: int, columns: int) -> Case:
