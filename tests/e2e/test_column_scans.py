@@ -87,3 +87,20 @@ def test_nobody_is_told_what_a_lanes_column_adds_up_to() -> None:
     more of what they add up to. How long that takes is in `test_written_streams` ("running")."""
     compiled = cumulated(F32, False).compile(target="gfx942", subs={M: 64, N: 512, BM: 16, BN: 256, WM: 16, WN: 64})
     assert compiled.resources.loops[0].instructions["ds"] == 0
+
+
+@pytest.mark.parametrize(("target", "name"), [("gfx942", "ds"), ("gfx950", "ds"), ("sm_80", "lsu")])
+def test_what_columns_add_up_to_is_known_beside(target: str, name: str) -> None:
+    """What lanes tell each other for running sums is what they would for the sum: four rows of 16 in a lane, in two
+    chains where neighbours are added as pairs, had been told once more."""
+
+    def told(both: bool) -> int:
+        @wd.wave([wd.WorkgroupConstraint(N, 64, 0)])
+        def kernel(x: wd.Memory[M, N, F32], y: wd.Memory[M, N, F32], z: wd.Memory[N, F32]):
+            value = wd.read(x)
+            wd.write(wd.cumsum(value, dim=M), y)
+            wd.write(wd.sum(value, dim=M) if both else wd.Register[N, F32](0.0), z)
+
+        return int(kernel.compile(target=target, subs={M: 16, N: 512}).resources.instructions[name])
+
+    assert told(True) == told(False) > 0
