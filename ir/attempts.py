@@ -9,8 +9,9 @@ shown. What the user fixed is not passed over: its error is raised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf, prod
 from typing import Any
 
@@ -22,8 +23,16 @@ from wavedsl.ir.cuts.register_file import ADDRESSES, BEYOND, VECTORS, loop_words
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
 from wavedsl.ir.errors import ConstraintError
-from wavedsl.ir.inference.plans import Plan, is_fixed, plans, takes_turns, with_more_waves, with_partition
-from wavedsl.ir.inference.retile import finer, fitting, lighter, only_products
+from wavedsl.ir.inference.plans import (
+    Plan,
+    is_fixed,
+    plans,
+    takes_turns,
+    with_fewer_rows,
+    with_more_waves,
+    with_partition,
+)
+from wavedsl.ir.inference.retile import fewer_rows_a_trip, finer, fitting, lighter, only_products
 from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -33,6 +42,7 @@ from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
+from wavedsl.ir.regions.first_loads import late_loads, resident_groups, trip_time
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
 from wavedsl.ir.staging.gathered_rows import with_gathers
@@ -51,6 +61,15 @@ spilled 2516."""
 TURNED = 1.35
 """`REORDERED` of warpgroups that copy an operand through their registers: products of 8 bits with 340 of 255 or 315 of
 255 spill nothing, those with 237 of 170 and with 389 of 255 spill 64 and 520 bytes."""
+
+IN_LOOPS = 4 / 3
+"""Registers that values of loops without products may be together for each that a warp has: where arrays lie, and what
+all lanes have in common, has registers of its own, and ptxas converts and joins parts one by one. Of 90 gradients of
+norms of 2048 to 16384 columns, those with up to 1.33 times spill nothing, those with 1.78 times and more all do."""
+
+SCATTERED = 40
+"""Registers that a wave of CDNA has left where loads come first: they take runs of four, of which values that are still
+used have some, and up to 38 more were allocated than values take together."""
 
 FILLED = 2
 """Waves for each SIMD that a grid of few workgroups gets by more waves to a row. By gfx942's model 256 rows of 131072
@@ -75,19 +94,23 @@ class Attempts:
     def first(self) -> tuple[Kernel, Plan, float]:
         """The kernel by the first plan that can be lowered, and the registers that it lacks (`crowding`). Raises the
         last plan's ConstraintError, or the first one's where the user fixed what it refuses."""
-        target, choices = self.target, self.choices
-        turns, fixed = takes_turns(target, choices), is_fixed(self.graph, target, choices)
+        target, asked = self.target, self.choices
+        turns, fixed = takes_turns(target, asked), is_fixed(self.graph, target, asked)
         graph = with_gathers(self.graph, self.dims, self.arrays, target)
         for plan in plans(graph, self.dims, target, contiguous_rows(graph, self.arrays), in_turn=turns):
             try:
                 plan, kernel = self.fitted(plan)
                 plan, kernel = self.finer(plan, kernel)
-                if choices.ping_pong and not turns:
+                if asked.ping_pong and not turns:
                     check_apart(self.graph, kernel)
                 plan, kernel, lack = self.roomier(plan, kernel)
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
-                    kernel = self.counting(plan, *self.further_ahead(plan, kernel))
+                choices = asked
+                if fits_in_loops(plan, kernel):
+                    plan, kernel, choices = self.loading_first(plan, kernel)
+                if lack <= 0:
+                    kernel = self.counting(plan, *self.further_ahead(plan, kernel, choices))
                 kernel.notes[BEYOND] = beyond(plan, kernel)
                 return kernel, plan, lack
             except ConstraintError:
@@ -110,11 +133,11 @@ class Attempts:
             choices=choices, spared=plan.spared,
         )  # fmt: skip
 
-    def fitted(self, plan: Plan) -> tuple[Plan, Kernel]:
+    def fitted(self, plan: Plan, choices: Choices | None = None) -> tuple[Plan, Kernel]:
         """A plan by which there is a kernel, and the kernel: with finer tiles, or with operands outside of loops that
         give up their shared memory, where there is no other way. What is refused is refused as it was first."""
         try:
-            return self._cut(plan)
+            return self._cut(plan, choices)
         except ConstraintError as refused:
             while refused.tile:
                 spared = next_spared(plan.graph, plan.partition, plan.inference, plan.spared)
@@ -122,16 +145,16 @@ class Attempts:
                     break
                 plan = replace(plan, spared=spared)
                 try:
-                    return self._cut(plan)
+                    return self._cut(plan, choices)
                 except ConstraintError:
                     continue
             _name_uncut(plan.graph, refused)
             raise
 
-    def _cut(self, plan: Plan) -> tuple[Plan, Kernel]:
+    def _cut(self, plan: Plan, choices: Choices | None) -> tuple[Plan, Kernel]:
         """The plan, or the first one with finer tiles, by which there is a kernel."""
         try:
-            return plan, self.by(plan)
+            return plan, self.by(plan, choices)
         except ConstraintError as refused:
             problem = refused
             while (cuts := fitting(plan.graph, plan.partition, plan.inference, problem, self.choices)) is not None:
@@ -140,7 +163,7 @@ class Attempts:
                 except ConstraintError:
                     break
                 try:
-                    return plan, self.by(plan)
+                    return plan, self.by(plan, choices)
                 except ConstraintError as again:
                     problem = again
             raise
@@ -162,8 +185,8 @@ class Attempts:
         return lighter(plan.graph, plan.partition, plan.inference, kernel, self.choices, plan.target, plan.rows, lack)
 
     def roomier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel, float]:
-        """The plan and its kernel, or those of more waves where values together are more than a wave's registers, and
-        less of that so; and how many registers lack."""
+        """The plan and its kernel, or those of more waves, and then of fewer rows a trip, where values together are
+        more than a wave's registers, and less of that so; and how many registers lack."""
         lack = crowding(plan, kernel)
         for more in with_more_waves(plan) if lack > 0 else ():
             try:
@@ -174,6 +197,30 @@ class Attempts:
             if rest < lack:
                 plan, kernel, lack = more, found, rest
             if lack <= 0:
+                break
+        if not fits_in_loops(plan, kernel):
+            plan, kernel, lack = self._fewer_rows(plan, kernel, lack)
+        return plan, kernel, lack
+
+    def _fewer_rows(self, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
+        """The same with fewer rows a trip, for as many waves as those ask for, or for more."""
+        if plan.given is None:
+            return plan, kernel, lack
+        waves = {d for d in plan.partition.dims if plan.given[1].wave(d) is not None}
+        cut = plan.partition
+        while tiles := fewer_rows_a_trip(plan.graph, cut, self.choices, waves):
+            for less in with_fewer_rows(plan, tiles):
+                cut = less.partition
+                try:
+                    less, found = self.fitted(less)
+                except ConstraintError:
+                    continue
+                rest = crowding(less, found, lack)
+                if rest < lack:
+                    plan, kernel, lack = less, found, rest
+                if fits_in_loops(less, found):
+                    return less, found, rest
+            if all(cut.dims[d].tile != tile for d, tile in tiles.items()):
                 break
         return plan, kernel, lack
 
@@ -214,15 +261,44 @@ class Attempts:
                 plan, kernel = more, found
         return plan, kernel
 
-    def further_ahead(self, plan: Plan, kernel: Kernel) -> tuple[Kernel, Choices]:
+    def loading_first(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel, Choices]:
+        """The plan and its kernel, or those whose loops load for the next trip before they compute: where that costs
+        neither registers nor resident workgroups, or, of this or more waves, where a unit is done a tenth earlier; and
+        the choices that it is lowered by."""
+        target, groups = plan.target, _of_grid(plan)
+        labels = late_loads(kernel, target)
+        if not labels or self.choices.stages is not None:
+            return plan, kernel, self.choices
+        choices = replace(self.choices, first=labels)
+        found = self.by(plan, choices)
+        fits = fits_in_loops(plan, found, SCATTERED)
+        if fits and resident_groups(found, target, groups) >= resident_groups(kernel, target, groups):
+            return plan, found, choices
+        best, least = (plan, kernel, self.choices), DEAREST * trip_time(kernel, labels, target, groups, False)
+        others = ((plan, found) for _ in range(int(fits)))
+        for other, found in chain(others, self._with_more_waves(plan, choices)):
+            clocks = trip_time(found, labels, target, groups, True)
+            if clocks <= least and fits_in_loops(other, found, SCATTERED):
+                best, least = (other, found, choices), clocks
+        return best
+
+    def _with_more_waves(self, plan: Plan, choices: Choices) -> Iterator[tuple[Plan, Kernel]]:
+        """Plans with more waves, and their kernels by these choices."""
+        for more in with_more_waves(plan):
+            try:
+                yield self.fitted(more, choices)
+            except ConstraintError:
+                continue
+
+    def further_ahead(self, plan: Plan, kernel: Kernel, choices: Choices) -> tuple[Kernel, Choices]:
         """The kernel, or the one whose loops of short trips load several trips ahead, where registers do not lack; and
         the choices that it is lowered by."""
-        ahead = loops_ahead(kernel, plan.target, plan.partition.waves, _of_grid(plan), self.choices.stages)
+        ahead = loops_ahead(kernel, plan.target, plan.partition.waves, _of_grid(plan), choices.stages)
         if not ahead:
-            return kernel, self.choices
-        choices = replace(self.choices, ahead=ahead)
-        found = self.by(plan, choices)
-        return (found, choices) if crowding(plan, found) <= 0 else (kernel, self.choices)
+            return kernel, choices
+        farther = replace(choices, ahead=ahead)
+        found = self.by(plan, farther)
+        return (found, farther) if crowding(plan, found) <= 0 else (kernel, choices)
 
     def counting(self, plan: Plan, kernel: Kernel, choices: Choices) -> Kernel:
         """The kernel, or the one that carries out atomics in shared memory first, where that pays; with the reasons
@@ -355,6 +431,16 @@ def beyond(plan: Plan, kernel: Kernel) -> int:
     if not dealt and turned and all(only_products(n.attrs["body"], plan.inference) for n in plan.graph.loops()):
         held = max(held, int(pressure(kernel, plan.target) / TURNED))
     return max(0, held - room)
+
+
+def fits_in_loops(plan: Plan, kernel: Kernel, spare: int = 0) -> bool:
+    """Whether values of a kernel of loops have room, which are held from trip to trip for the most part; on CDNA with
+    `spare` registers left."""
+    if not plan.target.assembler_schedules:
+        return crowding(plan, kernel) <= -spare
+    if any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
+        return crowding(plan, kernel) <= 0
+    return pressure(kernel, plan.target) <= IN_LOOPS * wave_room(plan.target, plan.partition.waves)
 
 
 def crowding_on_demand(found: tuple[Kernel, Plan, float]) -> float:

@@ -45,6 +45,8 @@ class Choices:
     """Whether all waves of a workgroup run the same trips of loops that would let each have its own (`own_trips`)."""
     ahead: tuple[tuple[str, int], ...] = ()
     """Labels of loops whose loads straight into fragments run several trips ahead, and how many (`trips_ahead`)."""
+    first: tuple[str, ...] = ()
+    """Labels of loops whose trips load for the next one before they compute, whatever that holds (`first_loads`)."""
     counted: tuple[str, ...] = ()
     """Arrays to which a workgroup adds what it has counted in shared memory (`place_counts`)."""
     modulo: bool = True

@@ -11,6 +11,7 @@
                                                                dataflow/wider_operands.py, dataflow/scale_by_hand.py
     part      sums along what workgroups share, which atomics add to memory                       cuts/partial_sums.py
     places    coordinates computed of indices are expressions over them                    dataflow/written_places.py
+    mask      elements that a mask throws away are not gathered                              dataflow/masked_gathers.py
     add       elements that atomics send to one place                                   dataflow/sum_before_atomics.py
     plan      ways to cut and to lay out, best first; the first that works          inference/plans.py, attempts.py
       apart     reads that are used in two ways: a read for each        inference/read_apart.py, cuts/numbers_apart.py
@@ -73,6 +74,7 @@ from wavedsl.ir.cuts.product_waves import DEAREST
 from wavedsl.ir.dataflow.graph import Graph
 from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
+from wavedsl.ir.dataflow.masked_gathers import masked_gathers
 from wavedsl.ir.dataflow.odd_repeats import fitted_repeats
 from wavedsl.ir.dataflow.picked_elements import picked_elements
 from wavedsl.ir.dataflow.picked_names import picked_names
@@ -198,7 +200,7 @@ def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
     be held together until they are; not every wave of AMD's has the registers, and ptxas brings operands later."""
     graph = fitted_repeats(joined_sums(graph) if join else graph)
     graph = at_precision(late_additions(graph, target), target)
-    return sum_before_atomics(written_places(mark_parts(by_hand(graph, target))))
+    return sum_before_atomics(masked_gathers(written_places(mark_parts(by_hand(graph, target)))))
 
 
 def text(kernel: Kernel) -> str:

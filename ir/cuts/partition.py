@@ -241,9 +241,23 @@ def more_waves(
         others = (p for p in _other_ways(graph, resolved, target, plain, True) if p.shares != partition.shares)
         yield from islice(others, WAYS)
         return
-    waves, words = partition.waves, LANE_WORDS // 2
+    yield from _of_fewer_words(graph, resolved, target, {}, LANE_WORDS // 2, partition.waves)
+
+
+def smaller_trips(
+    graph: Graph, resolved: ResolvedConstraints, target: Target, tiles: Mapping[Any, int]
+) -> Iterator[Partition]:
+    """Partitions of a kernel without products with these tiles of loops, because values together are more than the
+    registers of a lane however many waves share a larger one."""
+    yield from _of_fewer_words(graph, resolved, target, tiles, LANE_WORDS, 0)
+
+
+def _of_fewer_words(
+    graph: Graph, resolved: ResolvedConstraints, target: Target, tiles: Mapping[Any, int], words: int, waves: int
+) -> Iterator[Partition]:
+    """Partitions with more than `waves`, of whose values lanes have `words` at the most, and ever fewer."""
     while words >= FEWEST_WORDS:
-        found = _cut(graph, resolved, target, {}, True, words=words)
+        found = _cut(graph, resolved, target, {}, True, tiles, words)
         if found.waves > waves:
             waves = found.waves
             yield found
@@ -255,13 +269,15 @@ def _cut(
     rows: Mapping[Any, int] | None = None, words: int = LANE_WORDS,
 ) -> Partition:  # fmt: skip
     """One partition. `shares`: what waves have of some dimensions instead of what suits the target; `widen`: whether
-    they may share rows that are long for one, of which a lane has more than `words`; `rows`: tiles of workgroups
-    instead of the user's. Raises ConstraintError."""
+    they may share rows that are long for one, of which a lane has more than `words`; `rows`: tiles of workgroups,
+    or of loops, instead of the user's. Raises ConstraintError."""
     rows = rows or {}
     matrix = _matrix(graph)
     tiles = _constrained(graph, resolved)
     for d, tile in rows.items():
-        tiles.dims[d].tile = tiles.dims[d].wave = tiles.free[d] = tile
+        tiles.dims[d].tile = tiles.dims[d].wave = tile
+        if d in tiles.free:
+            tiles.free[d] = tile
     dims, derived, free = tiles.dims, tiles.derived, tiles.free
     order = sorted(free, key=lambda d: (_rank(dims[d], resolved[d].turns), list(free).index(d)))
     limit = min(target.max_waves, target.max_threads // target.wave_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -15,6 +15,9 @@ from wavedsl.ir.layouts.layout import Digit, Layout, moving_lanes
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import VECTOR_BYTES, Target
 
+WORD = 32
+"""Bits that lanes access at least, where they may have more."""
+SCANS = ("scan", "cumsum", "cumprod")
 MOST_READ = 32
 """Elements that a lane reads for itself alone where lanes could share them: they are in registers at one time."""
 ELEMENT = 4
@@ -77,7 +80,13 @@ def coalesced_for(
                 limit = min(limit, int(n.attrs["elements_per_thread"]) * argument.dtype.bits)
     waves = {d: partition.dims[d].wave for d in order}
     width = max(bits or otherwise, 8)
-    found = coalesced(order, waves, width, target, limit, exact=exact, across=across if across in order[:-1] else None)
+    across = across if across in order[:-1] else None
+    runs = {u.attrs["dim"] for u in uses.of(nodes) if u.op in SCANS} & {*order[:-1]}
+    if runs and all(u.attrs.get("dim") in {None, *runs} for u in uses.of(nodes)):
+        # Narrow vectors before lanes that tell each other what their runs add up to.
+        beside = prod(waves[d] for d in order if d not in runs)
+        limit = min(limit, max(WORD, width << max(0, (beside - 1).bit_length() - target.lane_bits)))
+    found = coalesced(order, waves, width, target, limit, exact=exact, across=across, runs=runs)
     summed = set() if bits else _summed_alone(nodes, uses)
     apart = summed == set(repeats) if repeated is not None else not _gathers_along(nodes, summed)
     if not summed or not apart:
@@ -144,11 +153,12 @@ def _largest_repeated(nodes: list[Node], graph: Graph, partition: Partition) -> 
 
 def coalesced(
     order: list[Any], waves: Mapping[Any, int], bits: int, target: Target, limit: int = VECTOR_BYTES * 8,
-    least: int = 1, exact: bool = False, across: Any = None,
+    least: int = 1, exact: bool = False, across: Any = None, runs: Collection[Any] = (),
 ) -> Layout:  # fmt: skip
     """Elements, then lanes, then registers, from the innermost dimension outward. `waves`: wave tile per dimension;
     `least`: neighbours along the innermost dimension that must be in one lane; `across`: the dimension along which
-    lanes lie first instead.
+    lanes lie first instead. `runs`: dimensions of whose elements each lane has neighbours, as scans want them: lanes
+    tell each other what a run adds up to, once for all of it.
 
     A dimension whose power-of-two part is small is padded to the next box; the padding is masked where it is accessed.
     `exact`: lanes lie along that part only, and what is left of them are replicas.
@@ -165,7 +175,7 @@ def coalesced(
         while take and waves[d] % (1 << take):
             take -= 1
         own[d] += [f"e{i}" for i in range(take)]
-    inward = [d for d in reversed(order) if d != across]
+    inward = sorted((d for d in reversed(order) if d != across), key=lambda d: d in runs)
     lane = 0
     for d in inward if across is None else [across, *inward]:
         # Pad to lanes only when it wastes less than half of them.
@@ -174,6 +184,11 @@ def coalesced(
         lane += take
         lanes_left -= take
     counts = {d: -(-waves[d] // (1 << len(own[d]))) for d in order}
+    for d in runs:
+        if own[d] and not counts[d] & (counts[d] - 1):
+            first = sum(bit.startswith("e") for bits in own.values() for bit in bits)
+            own[d][:0] = [f"e{first + i}" for i in range(counts[d].bit_length() - 1)]
+            counts[d] = 1
     digits = [Digit("reg", count, dim_name(d), 1) for d, count in counts.items() if count > 1]
     strings = {dim_name(d): " ".join(own[d]) for d in reversed(order)}
     extents = {dim_name(d): counts[d] << len(own[d]) for d in order}

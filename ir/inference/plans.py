@@ -9,7 +9,7 @@ from typing import Any
 from wavedsl.ir import trail
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.numbers_apart import numbers_apart
-from wavedsl.ir.cuts.partition import Partition, cut, cuts, more_waves
+from wavedsl.ir.cuts.partition import Partition, cut, cuts, more_waves, smaller_trips
 from wavedsl.ir.dataflow.constraints import HardwareConstraint, ResolvedConstraints, resolve_constraints
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, ValueType, node_text, region_nodes
 from wavedsl.ir.dataflow.wider_operands import by_hand
@@ -163,6 +163,17 @@ def with_more_waves(plan: Plan) -> Iterator[Plan]:
         return
     graph, resolved = plan.given
     for partition in more_waves(graph, resolved, plan.target, plan.partition):
+        try:
+            yield _plan(graph, partition, resolved, plan.target, plan.rows)
+        except ConstraintError:
+            continue
+
+
+def with_fewer_rows(plan: Plan, tiles: Mapping[Any, int]) -> Iterator[Plan]:
+    """The plan with these tiles of loops, for as many waves as suit them, and for more."""
+    assert plan.given is not None
+    graph, resolved = plan.given
+    for partition in smaller_trips(graph, resolved, plan.target, tiles):
         try:
             yield _plan(graph, partition, resolved, plan.target, plan.rows)
         except ConstraintError:

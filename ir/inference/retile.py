@@ -15,6 +15,9 @@ A trip of a wide tile may hold more than a wave has registers for: what it adds 
 on its way to shared memory for the next. Allocation then computes addresses anew in the loop, and moves or spills what
 does not fit. Half the tile has half of all but the sums.
 
+A loop that does more per trip, but row by row, and only adds rows up (`smaller_trips`), has smaller tiles where
+registers lack however many waves share one: norms' gradients, which hold two rows over two sums.
+
 Tiles of such a loop that shared memory does not hold even once are halved until it does (`fitting`). A loop whose trips
 workgroups share (`split_k`) may leave less room than the user's own loop, for the counter that they read (unless it
 lies over the tiles, `over_tiles`): where that alone makes tiles too large, they are halved as well.
@@ -28,6 +31,7 @@ from typing import Any
 
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.cuts.partition import Partition
+from wavedsl.ir.cuts.smaller_trips import rows_apart
 from wavedsl.ir.dataflow.graph import Graph, Node, Region
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.errors import ConstraintError
@@ -107,6 +111,23 @@ def lighter(
         if held > FILLED * target.registers:
             full.add(note.dim)
     return _halved(graph, partition, inference, full)
+
+
+def fewer_rows_a_trip(
+    graph: Graph, partition: Partition, choices: Choices, fixed: Collection[Any]
+) -> dict[Any, int]:  # fmt: skip
+    """Halved tiles of loops that go through rows one by one, for where values together are more than a wave's
+    registers: a trip holds its rows over the sums of each, and what comes for the next. `fixed`: dimensions of which
+    the user says what a wave has."""
+    follow = {base for base, _ in partition.derived.values()} | set(partition.alike.values())
+    found = {}
+    for d in dict.fromkeys(n.attrs["body"].dim for n in graph.loops()) if choices.stages is None else ():
+        plan = partition.dims[d]
+        if plan.role != "loop" or plan.tile % 2 or plan.parts > 1 or d in follow or d in fixed:
+            continue
+        if plan.trips != 0 and rows_apart(graph, d, plan.tile):
+            found[d] = plan.tile // 2
+    return found
 
 
 def _halved(

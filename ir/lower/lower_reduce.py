@@ -94,8 +94,9 @@ def emit_reduction(
         places = [dict(zip(layout.dims, offsets)) for offsets in layout.element_offsets()]
         columns = [value.layout.element_at({**place, d: 0}) for place in places]
         return Lazy(layout, n.dtype, lambda i: value.element(b, columns[i]), b, [(value, columns)])
-    # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements.
-    two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32
+    # Where neighbours can be added as pairs a sum has two chains, of even and of odd elements; but one as a running sum
+    # beside it has, which then gives what lanes tell each other.
+    two = n.op == "sum" and n.dtype.name == "f32" and low.target.packed_f32 and not _runs_too(low, n)
 
     def load(i: int) -> Cell:
         if low.target.packed_f32 and i % 2 == 0:
@@ -114,6 +115,12 @@ def emit_reduction(
         cells = _joined_cells(low, n, value.layout, load, how, inside, two, False, run)
     found = from_elements(b, reduced, n.dtype, [how.finish(c) for c in cells])
     return found if same_layout(reduced, layout) else convert(low, found, layout)
+
+
+def _runs_too(low: Lowering, n: Node) -> bool:
+    """Whether there is a running sum of what `n` adds up."""
+    others = (x for x in low.users().get(n.inputs[0].id, ()) if x.op == "cumsum" and not x.attrs.get("reverse"))
+    return any(x.attrs["dim"] == n.attrs["dim"] for x in others)
 
 
 def _joined_cells(

@@ -327,7 +327,7 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
             steps, slots, frame.after, clock=low.target.clock_unit, ahead=max(1, depth - 1), modulo=low.choices.modulo,
             batch=low.target.batch_words, room=room, scarce=scarce_registers(low, region, once, frame.carried),
             check=verifying(), beside=beside(low), places=int(not low.target.scalar_registers),
-            many=not isinstance(frame.trips, int) or frame.trips >= MANY_TRIPS,
+            many=not isinstance(frame.trips, int) or frame.trips >= MANY_TRIPS, first=frame.label in low.choices.first,
         )  # fmt: skip
     body = alternating(low, steps, slots, body, room)
     ahead = dict(low.choices.ahead).get(frame.label, 1)

@@ -44,21 +44,33 @@ def numbers_first(steps: Sequence[Step]) -> dict[int, int]:
 MANY_TRIPS = 5
 """Trips of a loop from which on what it keeps for later ones pays for the first."""
 FIRST_WORDS = (16, 32)
-"""Registers of loads that come first, in loops of few trips and of many: they are taken all trip long. By the text
-bodies with more took 0.93 to 1.05 times the clocks, those with fewer 0.78 to 1.01."""
+"""Registers of loads that come first unasked, in loops of few trips and of many: they are taken all trip long. By the
+text bodies with more took 0.93 to 1.05 times the clocks, those with fewer 0.78 to 1.01; whether more do is decided when
+the kernel is known (`first_loads`)."""
 
 
-def loads_first(steps: Sequence[Step], stages: Sequence[int], many: bool) -> list[int]:
+def loads_first(steps: Sequence[Step], stages: Sequence[int], many: bool, asked: bool = False) -> list[int]:
     """Loads straight into fragments that a later trip uses, and what places them, where no tile is staged. Nothing in
     a trip waits for what it loads for a later one, so by list scheduling they would start at the trip's end, and the
     next one would wait for their whole latency; before everything else they start as soon as registers are free. None
     where the trip itself waits for memory, which gives in turn what was asked for. `many`: whether the loop has so many
-    trips."""
+    trips; `asked`: whether more than `FIRST_WORDS` come first, too."""
+    early, words = _early(steps, stages)
+    return early if asked or words <= FIRST_WORDS[many] else []
+
+
+def early_and_many(steps: Sequence[Step], stages: Sequence[int], many: bool) -> bool:
+    """Whether there are such loads, but for how many they are."""
+    return _early(steps, stages)[1] > FIRST_WORDS[many]
+
+
+def _early(steps: Sequence[Step], stages: Sequence[int]) -> tuple[list[int], int]:
+    """Loads that may come first, and what places them; and the registers that they take."""
     last = max(stages, default=0)
     early = [i for i, s in enumerate(steps) if stages[i] < last and s.kind in ("gload", "scalar")]
-    words = sum(steps[i].words for i in early)
     waits = any(s.array and stages[i] == last for i, s in enumerate(steps))
-    return [] if waits or words > FIRST_WORDS[many] or any(s.buffer for s in steps) else early
+    early = [] if waits or any(s.buffer for s in steps) else early
+    return early, sum(steps[i].words for i in early)
 
 
 def stages_of_kinds(steps: Sequence[Step], ahead: int, crowded: bool) -> list[int]:

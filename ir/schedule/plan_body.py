@@ -136,6 +136,7 @@ def plan_body(
     beside: int = 1,
     places: int = 0,
     many: bool = False,
+    first: bool = False,
 ) -> BodySchedule:
     """Choose order and stages of a pipelined body: the shorter of modulo scheduling and list scheduling with fixed
     stages. Where every ring has at least two slots one barrier per trip suffices, and it is scheduled like a step.
@@ -148,6 +149,7 @@ def plan_body(
     schedule (`schedule_check`). Copies through registers whose loads alone would hold more than `room` from trip to
     trip (bytes that lie on no word's boundary take one each) do not run ahead. `places`: registers of where a load lies
     that lanes hold beside: none where scalar registers have it. `many`: whether it has `MANY_TRIPS`, or nobody knows.
+    `first`: whether loads come first, however many registers they take (`loads_first`).
     """
     hold_back(steps, carried)
     work = _work(steps, slots, carried, clock, beside)
@@ -155,9 +157,9 @@ def plan_body(
     stages = stages_of_kinds(work.steps, ahead, crowded)
     needed = work.edges(load_latency=1)
     try:
-        first = loads_first(work.steps, stages, many)
+        before = loads_first(work.steps, stages, many, first)
         plain = list_schedule_with_stages(
-            work.nodes, needed, work.capacity, stages, numbers_first(work.steps), first
+            work.nodes, needed, work.capacity, stages, numbers_first(work.steps), before
         )
     except CompileError:
         # Reads and writes of one array leave no order with these stages: keep the order of the program.

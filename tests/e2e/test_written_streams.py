@@ -303,7 +303,7 @@ SIZES: dict[str, tuple[Callable[[], list[Any]], dict[str, float]]] = {
     ),
     "running": (
         lambda: [filled(2048, 8192), zeros(2048, 8192)],
-        {"gfx942": 2.1, "gfx950": 2.5, "sm_80": 1.1, "sm_90a": 1.1},
+        {"gfx942": 1.1, "gfx950": 1.15, "sm_80": 1.1, "sm_90a": 1.1},
     ),
     "swept": (
         lambda: [*(filled(64, 1 << 16) for _ in range(4)), zeros(64, 1 << 16), zeros(64, 1 << 16)],

@@ -140,8 +140,9 @@ class Memory(State, ABC):
 
     def product(self) -> None:
         """A product over a dimension of which the workgroup holds all, or the trip its tile."""
-        free = [d for d in self.here() if d in self.dims]
-        over = [d for d in self.here() if d in self.cover or d in self.inside]
+        here = dict.fromkeys(self.here())  # a loop's dimension is the workgroup's as well
+        free = [d for d in here if d in self.dims]
+        over = [d for d in here if d in self.cover or d in self.inside]
         if len(free) < 2 or not over:
             return
         inner = self.one(over)
