@@ -253,7 +253,8 @@ class _Model:
             # them, is asked for as many trips ahead as it takes.
             served = target.cost("load.global", VECTOR_BYTES).latency / product.clock
             wait = product.latency if 2 * once > unique else served
-            room = max(1, min(BESIDE, int(target.shared_bytes // max(1.0, 2 * moved))))
+            slots = int(target.shared_bytes // max(1.0, moved))
+            room = max(1, min(BESIDE, slots // 2 if slots >= 4 else slots))  # two slots each, or one that leaves room
         return _Model(max(seconds, moved / port), wait, room, moved, unique, carried, tiles, trips, product, target)
 
     def seconds(self, parts: int) -> float:

@@ -237,11 +237,9 @@ def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
     r = request
     if way.linear:
         return True
-    # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
-    even = r.elements // way.vector % r.threads == 0
     allowed = r.direct is not False and not r.target.copy_linear
     kept = way.fast == r.memory_fast or (r.added and way.vector == 1)  # elements stay side by side, or are alone
-    return allowed and even and kept and way.vector * r.info.elsize in r.target.copy_async
+    return allowed and kept and way.vector * r.info.elsize in r.target.copy_async
 
 
 def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bool) -> SharedAccess:
@@ -402,9 +400,8 @@ def plan_matrix(
         raise _said_of(info, node, error) from None
     vector = copy_vector(info, extents, plans)
     threads = threads or target.wave_size * partition.waves
-    even = prod(extents.values()) // vector % threads == 0
     # tf32 is rounded on the way: the instruction would cut the bits off.
-    whole = fast == memory_fast and even and info.dtype is not dt.tf32
+    whole = fast == memory_fast and info.dtype is not dt.tf32
     asynchronous = direct is not False and whole and vector * es in target.copy_async
     if direct and not asynchronous:
         raise _said_of(info, node, not_direct(target, info, extents, vector * es, partition.waves, None))

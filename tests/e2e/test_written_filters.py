@@ -160,6 +160,8 @@ KERNELS: dict[str, tuple[Any, Callable[..., Case], Any]] = {
     # tiles of 64 filters by 64 channels are more than gfx942 has shared memory.
     "unrolled": (unrolled(16, 64, 64), unrolled_case, ((1, 3, 16, 256, 64), (2, 4, 20, 40, 24))),
     "by places": (by_places(64, 32), places_case, ((1, 3, 64, 32, 32), (2, 4, 50, 40, 24))),
+    # 56 pixels' channels are no whole number of vectors for each thread.
+    "uneven": (by_places(56, 32), places_case, ((1, 3, 56, 64, 32), (2, 4, 50, 40, 24))),
     "by all": (by_all(64, 32, 32, 16, 32), all_case, ((2, 5, 16, 32, 32), (1, 6, 16, 32, 40))),
     "four bits": (layer(64, 64, wd.i4), four_bits_case, ((4, 128, 2048), (1, 70, 1024))),
     "eight bits": (layer(64, 128, wd.i8), eight_bits_case, ((16, 64, 4096), (3, 70, 384))),
@@ -205,6 +207,10 @@ SIZES: dict[str, tuple[Any, Callable[[], list[Any]], int, dict[str, float]]] = {
         by_places(64, 64), lambda: picture("by places", *PICTURE), 18 * 32 * 64**4,
         {"gfx942": 2.4, "gfx950": 2.25, "sm_80": 1.8, "sm_90a": 2.5},
     ),
+    "by places, rows of 56": (
+        by_places(56, 64), lambda: picture("by places", *UNEVEN), 18 * 32 * 56**2 * 64**2,
+        {"gfx942": 2.65, "gfx950": 2.9, "sm_80": 2.2, "sm_90a": 2.85},
+    ),
     "by all": (
         by_all(128, 64, 64, 64, 64), lambda: picture("by all", *PICTURE), 18 * 32 * 64**4,
         {"gfx942": 1.9, "gfx950": 2.7, "sm_80": 1.6, "sm_90a": 1.75},
@@ -229,6 +235,15 @@ SIZES: dict[str, tuple[Any, Callable[[], list[Any]], int, dict[str, float]]] = {
 """A kernel, what a launch is given, FLOP, and its clocks by the model in those that memory takes for the bytes or the
 matrix units for the products, at most. Before: unrolled refused, 4.1, 2.5, 3.3; rows of 56 refused, 15.5, 2.6, 4.8;
 four bits, a token 7.6, 10.8, 2.5, 2.3; 16 tokens 3.5, 4.4, 2.3, 1.7; eight bits 7.0, 9.3; 16 bits 3.9, 4.9."""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_threads_without_a_vector_copy_none(target: str) -> None:
+    """Tiles that are no whole number of vectors for each thread came through registers, and warpgroups had none."""
+    compiled = by_places(56, 64).compile(*picture("by places", 32, 56, 56, 64, 64), target=target)
+    copies = [line for line in compiled.asm.splitlines() if "cp.async.c" in line]
+    assert any(line.lstrip().startswith("@") for line in copies) and "ld.global" not in compiled.asm
+    assert ("wgmma" in compiled.asm) == (target == "sm_90a")
 
 
 @pytest.mark.parametrize("target", TARGETS)
