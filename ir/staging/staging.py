@@ -43,7 +43,15 @@ from wavedsl.ir.layouts.matrix_tile import SPANS, MatrixTile, matrix_tile, row_t
 from wavedsl.ir.layouts.place import Place, row_major
 from wavedsl.ir.layouts.plan_addresses import AddressPlan
 from wavedsl.ir.layouts.plan_load import LoadPlan
-from wavedsl.ir.layouts.shared_search import MECHANISMS, PlaceChoice, SharedAccess, access_cost, choose_place, too_large
+from wavedsl.ir.layouts.shared_search import (
+    MECHANISMS,
+    PlaceChoice,
+    RowVectors,
+    SharedAccess,
+    access_cost,
+    choose_place,
+    too_large,
+)
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import LoadAtom, Target
@@ -53,6 +61,7 @@ def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
     slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
     trip: Trip | None = None, paired: bool = False, others: Sequence[Layout] = (), added: bool = False,
+    dense: bool = False,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
@@ -62,7 +71,8 @@ def plan_staged(
     `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
     fragments, where elements are units. `paired`: instructions of column pairs take them. `others`: layouts that reads
     of the same elements need, which `taken_too` gives the same place. `added`: lanes multiply and add the elements
-    themselves, where it matters which registers they come to (`_ways`).
+    themselves, where it matters which registers they come to (`_ways`). `dense`: whatever banks its copies meet in, as
+    long as rows leave no gaps.
     """
     layouts = (layout, *others)
     plans = {dim_name(d): p for d, p in partition.dims.items()}
@@ -78,7 +88,7 @@ def plan_staged(
     request = _Request(
         info, layouts, contracted, partition, plans, target, slots, budget, trips, direct, paired, extents,
         any(_ragged(x, plans) for x in layouts), copy_vector(info, extents, plans), vectors, fragments,
-        added,
+        added, dense,
     )  # fmt: skip
     found: list[_Candidate] = []
     error: WaveError | None = None
@@ -145,6 +155,7 @@ class _Request:
     vectors: tuple[LoadAtom, ...]
     fragments: tuple[SharedAccess, ...]
     added: bool
+    dense: bool
 
     @property
     def memory_fast(self) -> str:
@@ -247,12 +258,15 @@ def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bo
     r = request
     widest = (way.vector if way.fast == r.memory_fast else way.deep) * r.info.elsize
     atoms = tuple(a for a in r.vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
-    mechanism = "registers"
+    mechanism, vectors = "registers", None
     if way.linear:
         mechanism = f"lds_dma{way.linear}"
     elif (asynchronous or copy is None) and widest in (4, 8, 16):
         mechanism = f"cp_async{widest}"
-    return SharedAccess("copy", "write", copy, r.trips, r.partition.waves, atoms, mechanism, r.target.name)
+    if asynchronous and copy is None and not way.linear and len(r.extents) == 2 and not r.dense:
+        row, fast = r.extents
+        vectors = RowVectors(row, fast, r.extents[fast] // way.vector, r.elements // way.vector, way.vector)
+    return SharedAccess("copy", "write", copy, r.trips, r.partition.waves, atoms, mechanism, vectors, r.target.name)
 
 
 def _placed(
@@ -312,6 +326,10 @@ def _cost(
         busy += filled.waves * filled.count * target.cost("store.shared", way.linear).cycles
     elif asynchronous:
         clocks -= r.trips * choice.instructions
+        stored = choice.accesses[1]
+        if stored.access.vectors is not None:  # what stores of other ways take of such rows nobody counts
+            taken = r.partition.waves * stored.worst
+            clocks, busy = clocks - r.trips * taken, busy - taken
     for layout, access in zip(r.layouts, (choice.accesses[0], *choice.accesses[2:])):
         fetched = access.plan
         if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
