@@ -242,9 +242,8 @@ class Builder(Values):
             voff, soff, imm = self._global(voff, soff, imm, split)
         else:
             voff, soff = self._i32(voff), self._i32(soff)
-        args = [buf, voff, soff, mask or self.true, guard or self.true, saddr]
-        if here is not None and here.const is not True:
-            args.append(here)
+        some = () if here is None or here.const is True else (here,)
+        args = (buf, voff, soff, mask or self.true, guard or self.true, saddr, *some)
         attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
         if linear:
             attrs["linear"] = True
