@@ -248,7 +248,10 @@ def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
     r = request
     if way.linear:
         return True
-    allowed = r.direct is not False and not r.target.copy_linear
+    # Where some threads have no vector, a tile of one slot comes through registers: such loads start while the slot is
+    # still read, and of several tiles the first is waited for first (nine places of a filter, rows of 56 pixels).
+    ahead = r.slots > 1 or r.elements // way.vector % r.threads == 0
+    allowed = r.direct is not False and not r.target.copy_linear and ahead
     kept = way.fast == r.memory_fast or (r.added and way.vector == 1)  # elements stay side by side, or are alone
     return allowed and kept and way.vector * r.info.elsize in r.target.copy_async
 
