@@ -115,7 +115,8 @@ def _halved(
     ends: bool = False,
 ) -> Partition | None:  # fmt: skip
     """The partition with halved tiles of those of these loops for which no one can tell, whose rows then have `least`
-    bytes or more. `ends`: also where the last tile lies beyond the end in part, as far as launches do not decide that.
+    bytes or more. `ends`: also where the last tile lies beyond the end in part, as far as launches do not decide
+    that, and where several products of a trip go on in one another's sums.
     """
     changed: dict[Any, Any] = {}
     for n in graph.all_nodes():
@@ -125,7 +126,7 @@ def _halved(
         plan = partition.dims[region.dim]
         if any(base == region.dim for base, _ in partition.derived.values()):
             continue
-        if str(region.dim) not in dims or plan.tile % 2 or not only_products(region, inference):
+        if str(region.dim) not in dims or plan.tile % 2 or not only_products(region, inference, chains=ends):
             continue
         if plan.ragged and not (ends and plan.extent):
             continue
@@ -149,9 +150,9 @@ def _across(region: Region, rows: Rows) -> bool:
     return any(rows.get(n.id, along) != along for n in region.nodes if n.op == "read")
 
 
-def only_products(region: Region, inference: Inference) -> bool:
-    """Whether every carried value grows by products along the loop's dimension, one or several that go on in one
-    another's sums (the places of a filter), of values read in the loop."""
+def only_products(region: Region, inference: Inference, chains: bool = False) -> bool:
+    """Whether every carried value grows by a product along the loop's dimension, of values read in the loop. `chains`:
+    or by several that go on in one another's sums (the places of a filter)."""
     for carry, last in zip(region.carries, region.yields):
         if last is carry:
             return False
@@ -161,6 +162,8 @@ def only_products(region: Region, inference: Inference) -> bool:
             if not all(_fresh(x, region) for x in last.inputs[:2]):
                 return False
             last = last.inputs[2]
+            if last is not carry and not chains:
+                return False
     others = {"read", "mma", "constant"}
     return bool(region.carries) and all(
         n.op in others or (ROWS[n.op].index_rule == "same" and not ROWS[n.op].effect) for n in region.nodes
