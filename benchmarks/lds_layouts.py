@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import record
 from wavedsl.codegen.amdgcn import get_target
-from wavedsl.ir.layouts.bank_cycles import _served
+from wavedsl.ir.layouts.bank_cycles import lane_cycles
 
 from wavedsl.reports import table
 
@@ -44,7 +44,7 @@ class Access:
     def clocks(self) -> int:
         """For all of them, under the worst reading of the phases."""
         worst = max(
-            _served([self.address(lane) for lane in LANES], self.bytes, phase, TARGET.banks[self.bytes])
+            lane_cycles([self.address(lane) for lane in LANES], self.bytes, phase, TARGET.banks[self.bytes])
             for phase in TARGET.phases[self.kind, self.bytes]
         )
         return self.count * worst

@@ -367,19 +367,23 @@ def _store_shared(s: Selector, op: Op) -> None:
 def _copy_async(s: Selector, op: Op) -> None:
     """16 bytes bypass L1 (`.cg`, the only size it has) unless they are `near`; smaller ones go through it.
 
-    A masked-off lane's address may lie outside the array: with 0 source bytes nothing is read there. Cache hints are
-    left out: see the row (`isa_memory`).
+    A masked-off lane's address may lie outside the array: with 0 source bytes nothing is read there. A lane that copies
+    nothing does not carry the instruction out. Cache hints are left out: see the row (`isa_memory`).
     """
-    buf, voff, soff, mask_v, guard_v, saddr = op.args
+    buf, voff, soff, mask_v, guard_v, saddr, *lanes = op.args
     bytes_ = op.attrs["bytes"]
     if bytes_ not in (4, 8, 16):
         raise CompileError(f"no asynchronous copy of {bytes_} bytes", op.loc, "4, 8 or 16 bytes per lane")
     source = _global_address(s, buf, voff, soff, op.attrs.get("imm", 0))
     target = shared_address(s, saddr, op.attrs.get("simm", 0))
     mask = s.mask(mask_v, guard_v)
+    here = s.mask(*lanes) if lanes else True
+    if here is False:
+        return
+    guard = None if here is True else here
     words = ("cp", "async", "cg" if bytes_ == 16 and not op.attrs.get("near") else "ca", "shared", "global")
     if mask is True:
-        s.emit(words, target, source, Imm(bytes_))
+        s.emit(words, target, source, Imm(bytes_), guard=guard)
         return
     take: Operand
     if mask is False:
@@ -388,7 +392,7 @@ def _copy_async(s: Selector, op: Op) -> None:
         take = s.hoisted(
             ("take", mask.id, bytes_), mask.level, lambda: s.set("b32", ("selp", "b32"), Imm(bytes_), Imm(0), mask)
         )
-    s.emit(words, target, source, Imm(bytes_), take)
+    s.emit(words, target, source, Imm(bytes_), take, guard=guard)
 
 
 def _touch_global(s: Selector, op: Op) -> None:

@@ -5,14 +5,18 @@ the reason among its `notes`.
 
 A prediction from the product's rates, for `parts` of `trips` each on a grid of `tiles`:
 
-    loop       rounds of workgroups x trips x the longer of a trip's arithmetic and its bytes at a unit's port
+    loop       trips x the longer of all that a unit's workgroups do in one, arithmetic or bytes at its port, and of
+               what each waits for, as often as they come after one another
     exchange   storing sums at that port, a fence and a ticket (a latency each), and per part a latency or its bytes
     whole      no less than the loop's operands take from memory once, and than all that is asked of L2
 
-The cut is made where it is predicted to save half of the time at least, because it changes how sums are rounded: only
-where tiles leave half of the units idle and every part has enough trips to fill a pipeline, on a grid that is known
-while compiling, for a kernel that has nothing but elementwise work behind its loop, and where the user asks for nothing
-that speaks of one workgroup per tile.
+A workgroup whose copies run one trip ahead waits in each for memory, however short it is, and others of its unit work
+meanwhile: a weight's rows for one token, 64 of them in each of 128 workgroups, have a fifth of MI300X's memory at work.
+
+The cut is made where it is predicted to save two fifths of the time at least, as it changes how sums are rounded: only
+where tiles leave half of the units idle, or of the places on them where workgroups wait, and every part has enough
+trips to fill a pipeline, on a grid that is known while compiling, for a kernel that has nothing but elementwise work
+behind its loop, and where the user asks for nothing that speaks of one workgroup per tile.
 """
 
 from __future__ import annotations
@@ -31,12 +35,16 @@ from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.product import Product
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import evaluate
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import VECTOR_BYTES, Target
 
 LEAST_TRIPS = 8
 """Trips of a part: as many as a ring of tiles has slots at most."""
 MOST_PARTS = 32
-GAIN = 0.5
+BESIDE = 4
+"""Workgroups that a unit has at a time, as far as nobody knows their registers: 128 of a wave's on each SIMD."""
+SEVERAL = 2
+"""Workgroups that ask for the same, from which on L2 gives it to most of them."""
+GAIN = 0.6
 """Share of the time of one part that several must be predicted to take at most. (Nothing of this was timed on a GPU:
 a doubtful cut is not made.)"""
 
@@ -143,13 +151,14 @@ def _predicted(
         return 1, "the schedule asks for " + ", ".join([*choices.roles, *_more(choices)])
     if tiles is None or not isinstance(extent, int) or loop_bounds(loop) != (None, None):
         return 1, "the grid or the loop is known at launch only"
-    if 2 * tiles > product.units:
-        return 1, f"{tiles} tiles for {product.units} units"
     trips = ceil(extent / (cut[body.dim].loop or 1))
-    most = min(MOST_PARTS, product.units // max(tiles, 1), trips // LEAST_TRIPS)
+    model = _Model.of(loop, cut, dims, product, target, tiles, trips)
+    places = product.units * (model.room if model is not None else 1)
+    if 2 * tiles > places:
+        return 1, f"{tiles} tiles for {product.units} units"
+    most = min(MOST_PARTS, places // max(tiles, 1), trips // LEAST_TRIPS)
     if most < 2 or not _plain(graph, loop):
         return 1, f"{trips} trips are too few" if most < 2 else "more than elementwise work follows the loop"
-    model = _Model.of(loop, cut, dims, product, target, tiles, trips)
     if model is None:
         return 1, "a trip holds loops of its own"
     times = {n: model.seconds(n) for n in range(1, most + 1)}
@@ -172,9 +181,12 @@ def _plain(graph: Graph, loop: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Model:
-    """One loop on one product. Seconds and bytes; `trip` of one workgroup."""
+    """One loop on one product. Seconds and bytes; `trip` of one workgroup, `wait` what a trip takes at least, `room`
+    the workgroups that a unit has at a time."""
 
     trip: float
+    wait: float
+    room: int
     trip_bytes: float
     unique_bytes: float
     sums: float
@@ -207,14 +219,18 @@ class _Model:
         def elements(t: ValueType) -> float:
             return prod(tile(d) for d in t.dims)
 
-        seconds = moved = unique = 0.0
+        seconds = moved = unique = once = 0.0
         rates = product.matrix_rates(target)
         for n in region_nodes(body):
             if not isinstance(n.type, ValueType) or n.op == "carry":
                 continue
             if n.op == "read":
-                moved += elements(n.type) * n.dtype.bits / 8
-                unique += prod(whole(d) for d in n.dims) * n.dtype.bits / 8
+                tile_bytes = elements(n.type) * n.dtype.bits / 8
+                array = prod(whole(d) for d in n.dims) * n.dtype.bits / 8
+                moved += tile_bytes
+                unique += array
+                if tile_bytes * tiles * trips < SEVERAL * array:
+                    once += array
             elif n.op in PRODUCTS:
                 a = n.inputs[0].type
                 assert isinstance(a, ValueType)
@@ -227,14 +243,26 @@ class _Model:
                 seconds += widest / (rate * product.clock)
         port = product.unit_port(target, "load.global") * product.clock
         carried = sum(elements(c.type) * c.dtype.bits / 8 for c in body.carries if isinstance(c.type, ValueType))
-        return _Model(max(seconds, moved / port), moved, unique, carried, tiles, trips, product, target)
+        wait, room = 0.0, 1
+        shared = any(
+            n.op in PRODUCTS and prod(max(1, tile(d) // target.tile_rows) for d in n.dims) > 1
+            for n in region_nodes(body)
+        )
+        if shared and (not target.copy_async or target.copy_linear):
+            # Tiles that several waves need are copied a trip ahead. What registers hold, and what is copied without
+            # them, is asked for as many trips ahead as it takes.
+            served = target.cost("load.global", VECTOR_BYTES).latency / product.clock
+            wait = product.latency if 2 * once > unique else served
+            slots = int(target.shared_bytes // max(1.0, moved))
+            room = max(1, min(BESIDE, slots // 2 if slots >= 4 else slots))  # two slots each, or one that leaves room
+        return _Model(max(seconds, moved / port), wait, room, moved, unique, carried, tiles, trips, product, target)
 
     def seconds(self, parts: int) -> float:
         """Predicted seconds of the kernel in so many parts."""
         p = self.product
-        rounds = ceil(self.tiles * parts / p.units)
+        each = ceil(self.tiles * parts / p.units)
         asked = self.tiles * self.trips * self.trip_bytes
-        loop = rounds * ceil(self.trips / parts) * self.trip
+        loop = ceil(self.trips / parts) * max(each * self.trip, ceil(each / self.room) * self.wait)
         exchange = 0.0
         if parts > 1:
             port = p.unit_port(self.target, "load.global") * p.clock

@@ -5,8 +5,9 @@ to lower again, or None where the first one stays.
 
 A tile of K that fills shared memory leaves one slot: copies and products then take turns, with two barriers between.
 Half the tile in two slots takes the same memory, and one tile is copied while the other is multiplied. A loop that does
-nothing but add products to accumulators gives the same sums in the same order either way; a loop that does anything
-else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take part in it.
+nothing but add products to accumulators gives the same sums either way, one product a trip in the same order; a loop
+that does anything else per trip keeps the user's tile, and so does one with a range of the user's: whole tiles take
+part in it.
 
 Where one slot leaves room for a second workgroup, rows that are halves of cache lines are no gain: each line comes from
 L2 twice, for by the next trip the tiles of both have taken its place in L1.
@@ -76,7 +77,7 @@ def fitting(
     refused: of the loops whose tile is too large for shared memory, and of those that workgroups share."""
     if choices.stages is not None:
         return None
-    return _halved(graph, partition, inference, {*refused.tile, *_shared_loops(graph)})
+    return _halved(graph, partition, inference, {*refused.tile, *_shared_loops(graph)}, ends=True)
 
 
 def _shared_loops(graph: Graph) -> set[str]:
@@ -131,10 +132,13 @@ def fewer_rows_a_trip(
 
 
 def _halved(
-    graph: Graph, partition: Partition, inference: Inference, dims: Collection[str], least: int = LEAST_ROW
+    graph: Graph, partition: Partition, inference: Inference, dims: Collection[str], least: int = LEAST_ROW,
+    ends: bool = False,
 ) -> Partition | None:  # fmt: skip
     """The partition with halved tiles of those of these loops for which no one can tell, whose rows then have `least`
-    bytes or more."""
+    bytes or more. `ends`: also where the last tile lies beyond the end in part, as far as launches do not decide
+    that, and where several products of a trip go on in one another's sums.
+    """
     changed: dict[Any, Any] = {}
     for n in graph.all_nodes():
         if n.op != "iterate":
@@ -143,7 +147,9 @@ def _halved(
         plan = partition.dims[region.dim]
         if any(base == region.dim for base, _ in partition.derived.values()):
             continue
-        if str(region.dim) not in dims or plan.tile % 2 or plan.ragged or not only_products(region, inference):
+        if str(region.dim) not in dims or plan.tile % 2 or not only_products(region, inference, chains=ends):
+            continue
+        if plan.ragged and not (ends and plan.extent):
             continue
         sizes = [read.dtype.bits // 8 for read in region.nodes if read.op == "read"]
         if min(sizes, default=0) * plan.tile // 2 < least:
@@ -165,13 +171,20 @@ def _across(region: Region, rows: Rows) -> bool:
     return any(rows.get(n.id, along) != along for n in region.nodes if n.op == "read")
 
 
-def only_products(region: Region, inference: Inference) -> bool:
-    """Whether every carried value grows by a product along the loop's dimension, of values read in the loop."""
+def only_products(region: Region, inference: Inference, chains: bool = False) -> bool:
+    """Whether every carried value grows by a product along the loop's dimension, of values read in the loop. `chains`:
+    or by several that go on in one another's sums (the places of a filter)."""
     for carry, last in zip(region.carries, region.yields):
-        if last.op != "mma" or last.inputs[2] is not carry or inference.mmas[last.id].k != str(region.dim):
+        if last is carry:
             return False
-        if not all(_fresh(x, region) for x in last.inputs[:2]):
-            return False
+        while last is not carry:
+            if last.op != "mma" or len(last.inputs) < 3 or inference.mmas[last.id].k != str(region.dim):
+                return False
+            if not all(_fresh(x, region) for x in last.inputs[:2]):
+                return False
+            last = last.inputs[2]
+            if last is not carry and not chains:
+                return False
     others = {"read", "mma", "constant"}
     return bool(region.carries) and all(
         n.op in others or (ROWS[n.op].index_rule == "same" and not ROWS[n.op].effect) for n in region.nodes

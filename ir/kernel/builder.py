@@ -226,8 +226,10 @@ class Builder(Values):
         self, buf: Value, voff: Operand, saddr: Operand, soff: Operand = 0, *, bytes: int, buffer: str = "",
         mask: Value | None = None, guard: Value | None = None, imm: int = 0, simm: int = 0, split: bool | None = None,
         linear: bool = False, bounded: bool = False, near: bool = False, cache: str | None = None,
+        here: Value | None = None,
     ) -> Op:  # fmt: skip
-        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group.
+        """Copy `bytes` per lane from global to shared memory; completes at the copy_wait that covers its group. `here`:
+        the lanes that copy: others bring no zeros either.
         `linear`: `saddr` is the wave's, and each lane's bytes lie behind those of the lane before. `near`: the same
         bytes are copied again soon, so they are worth their place in the first-level cache."""
         saddr = self._i32(saddr)
@@ -240,7 +242,8 @@ class Builder(Values):
             voff, soff, imm = self._global(voff, soff, imm, split)
         else:
             voff, soff = self._i32(voff), self._i32(soff)
-        args = (buf, voff, soff, mask or self.true, guard or self.true, saddr)
+        some = () if here is None or here.const is True else (here,)
+        args = (buf, voff, soff, mask or self.true, guard or self.true, saddr, *some)
         attrs = {"bytes": bytes, "imm": imm, "simm": simm, "buffer": buffer} | _hinted(cache)
         if linear:
             attrs["linear"] = True

@@ -72,7 +72,7 @@ def span(kernel: Kernel, op: Op) -> Span:
         return (low, high) if place is not None else None
     address, imm, size = op.args[0], op.attrs.get("imm", 0), op.attrs.get("bytes", 0)
     if op.name == "copy.async":
-        address, imm = op.args[-1], op.attrs["simm"]
+        address, imm = op.args[5], op.attrs["simm"]
         size *= LANES if op.attrs.get("linear") else 1
     elif op.name not in ("load.shared", "store.shared", "atomic.shared", "load.peer"):
         return (low, high) if place is not None else None

@@ -267,8 +267,11 @@ class _State:
         self.place(op, buf, voff, soff, active & mask & guard)
 
     def _copy_async(
-        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array
-    ) -> None:
+        self, op: Op, active: Array, buf: Array, voff: Array, soff: Array, mask: Array, guard: Array, saddr: Array,
+        *here: Array,
+    ) -> None:  # fmt: skip
+        for lanes in here:
+            active = active & lanes
         memory, start, inside = self.place(op, buf, voff, soff, active & mask & guard)
         data = _gather(memory, start, op.attrs["bytes"], inside)
         if op.attrs.get("linear"):

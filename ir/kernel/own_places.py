@@ -31,7 +31,7 @@ MEANINGS: dict[str, Callable[[Any, Any], Any]] = {
     "lshr": operator.rshift,
 }
 """Of whole numbers none of which is negative or wraps."""
-PLACES = {"load.shared": 0, "store.shared": 0, "copy.async": -1}
+PLACES = {"load.shared": 0, "store.shared": 0, "copy.async": 5}
 """Accesses by single lanes, and which of their arguments is the address."""
 
 

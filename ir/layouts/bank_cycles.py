@@ -46,7 +46,7 @@ def bank_cycles(place: Place, access: Bits, bytes: int, phase: tuple[int, ...], 
         addresses = [0]
         for c in cols:
             addresses += [a ^ c for a in addresses] if linear else [a + c for a in addresses]
-        return _served(addresses, bytes, phase, banks)
+        return lane_cycles(addresses, bytes, phase, banks)
     # Reduced from the lowest bit up, words whose lowest bit lies beyond the banks are those that meet in a bank. The
     # words inside one lane's piece are not among them: pieces are aligned.
     basis: dict[int, int] = {}
@@ -69,7 +69,7 @@ def bank_cycles(place: Place, access: Bits, bytes: int, phase: tuple[int, ...], 
     return 1 << (len(cols) - group + conflicts)
 
 
-def _served(addresses: Sequence[int], bytes: int, phase: Sequence[int], banks: int) -> int:
+def lane_cycles(addresses: Sequence[int], bytes: int, phase: Sequence[int], banks: int) -> int:
     """Cycles of one access, lane by lane: over the groups of lanes, the most distinct words in one bank."""
     span = [0]
     for p in phase:

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache, reduce
-from math import inf, prod
+from math import ceil, inf, prod
 from operator import or_
 
 from wavedsl.ir.errors import CompileError, ConstraintError
-from wavedsl.ir.layouts.bank_cycles import bank_cycles, phase_lanes
+from wavedsl.ir.layouts.bank_cycles import bank_cycles, lane_cycles, phase_lanes
 from wavedsl.ir.layouts.bits import REGISTER_KINDS, Bits, bit, kind_of, number_of, rank
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.layouts.place import Piece, Place, Xor
@@ -67,10 +67,22 @@ MECHANISMS: dict[str, Mechanism] = {
 
 
 @dataclass(frozen=True)
+class RowVectors:
+    """Vectors of a tile that lanes move in the order of its rows, where a row has any number of them: `columns` in a
+    row, `count` in all, each of `length` elements."""
+
+    row: str
+    fast: str
+    columns: int
+    count: int
+    length: int
+
+
+@dataclass(frozen=True)
 class SharedAccess:
     """One use of the buffer, per wave. `fragment` maps e, r, l, w bits to tile coordinates; None for mechanisms whose
-    cost does not depend on the placement (TMA, direct-to-LDS, wgmma operands). `trips` weighs it, `waves` perform
-    it."""
+    cost does not depend on the placement (TMA, direct-to-LDS, wgmma operands), and for `vectors`. `trips` weighs it,
+    `waves` perform it."""
 
     name: str
     kind: str
@@ -79,6 +91,7 @@ class SharedAccess:
     waves: int = 1
     atoms: tuple[LoadAtom, ...] = ()
     mechanism: str = "registers"
+    vectors: RowVectors | None = None
     chip: str = ""
     """The chip that it is priced for: what it costs is then known from others of the same fragment."""
     costs: dict[Place, AccessCost | str | None] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -91,7 +104,8 @@ class SharedAccess:
         if self.mechanism not in MECHANISMS:
             raise CompileError(f"unknown mechanism {self.mechanism!r}", hint=f"one of {', '.join(MECHANISMS)}")
         if self.chip:
-            object.__setattr__(self, "costs", _known_costs(self.chip, self.kind, self.fragment, self.atoms))
+            known = _known_costs(self.chip, self.kind, self.fragment, self.atoms, self.vectors)
+            object.__setattr__(self, "costs", known)
 
     @cached_property
     def widest_first(self) -> list[LoadAtom]:
@@ -101,7 +115,7 @@ class SharedAccess:
 
 @lru_cache(maxsize=128)
 def _known_costs(
-    chip: str, kind: str, fragment: Bits | Layout | None, atoms: tuple[LoadAtom, ...]
+    chip: str, kind: str, fragment: Bits | Layout | None, atoms: tuple[LoadAtom, ...], vectors: RowVectors | None
 ) -> dict[Place, AccessCost | str | None]:
     """`SharedAccess.costs` of all accesses that cost the same on any place: the taps of a convolution have one
     fragment, a tile is placed again for every number of stages, and arrays of other sizes are cut alike."""
@@ -110,8 +124,8 @@ def _known_costs(
 
 @dataclass(frozen=True)
 class AccessCost:
-    """One access under the chosen placement. `cycles` is per instruction and phase hypothesis, `ideal` without
-    conflicts."""
+    """One access under the chosen placement. `cycles` is per instruction (without a plan, of all) and phase hypothesis,
+    `ideal` without conflicts."""
 
     access: SharedAccess
     plan: LoadPlan | None
@@ -126,7 +140,7 @@ class AccessCost:
     @cached_property
     def worst(self) -> int:
         """Cycles of all instructions of one wave and trip under the worst hypothesis."""
-        return self.instructions * max(self.cycles, default=0)
+        return max(self.cycles, default=0) * (self.instructions if self.plan is not None else 1)
 
 
 @dataclass(frozen=True)
@@ -372,6 +386,8 @@ def _run(order: Sequence[int]) -> int:
 def access_cost(place: Place, access: SharedAccess, banks: Mapping[int, int], phases: Phases) -> AccessCost | None:
     """The cheapest plan of one access on a place, or None when no atom fits."""
     if access.fragment is None:
+        if access.vectors is not None:
+            return _of_vectors(place, access, access.vectors, banks, phases)
         return AccessCost(access, None, (), 0, 0)
     best: tuple[tuple[int, int, int], AccessCost] | None = None
     for atom in access.widest_first:
@@ -395,6 +411,31 @@ def access_cost(place: Place, access: SharedAccess, banks: Mapping[int, int], ph
         if max(cycles) <= ideal:
             break  # widest first: a narrower atom moves no more bytes per cycle
     return best[1] if best is not None else None
+
+
+SAMPLE = 96
+"""Vectors whose conflicts are counted lane by lane: three waves of 32, in which rows of six and twelve come round."""
+LANES = 32
+
+
+def _of_vectors(
+    place: Place, access: SharedAccess, moved: RowVectors, banks: Mapping[int, int], phases: Phases
+) -> AccessCost:
+    """What lanes that move one vector of a row after the other wait for in banks, of all vectors, for each wave."""
+    size, sample = moved.length * place.elsize, min(moved.count, SAMPLE)
+    addresses = []
+    for i in range(sample):
+        row, column = divmod(i, moved.columns)
+        addresses.append(place.swizzle(place.linear_address({moved.row: row, moved.fast: column * moved.length})))
+    bank_count = _banks_of(banks, size)
+    waves = [addresses[i : i + LANES] for i in range(0, sample - sample % LANES, LANES)]
+
+    def of_wave(clocks: float) -> int:
+        return ceil(clocks * moved.count / max(1, len(waves) * LANES) / access.waves)
+
+    hypotheses = phases_of(phases, access.kind, size)
+    cycles = tuple(of_wave(sum(lane_cycles(w, size, phase, bank_count) for w in waves)) for phase in hypotheses)
+    return AccessCost(access, None, cycles, of_wave(len(waves) * LANES * max(4, size) / 4 / bank_count), 0)
 
 
 def choose_place(

@@ -63,6 +63,8 @@ class ReadPlans:
     """Reads whose tiles the threads of a copying warpgroup bring, by vectors: gathers, and what no tensor map can."""
     spared: frozenset[int] = frozenset()
     """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
+    dense: bool = False
+    """Whether tiles are planned without gaps between rows at the moment, whatever banks their copies meet in."""
     kept: set[int] = field(default_factory=set)
     """Reads before a loop whose tiles stay in shared memory: lanes take elements from there in every trip."""
     taken: dict[int, int] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from wavedsl.ir.dataflow.views import placement
 from wavedsl.ir.kernel.kernel_ir import Value
 from wavedsl.ir.kernel.open_regions import Loop
 from wavedsl.ir.lower.loop_range import loop_range
+from wavedsl.ir.lower.lower_async import added_to
 from wavedsl.ir.lower.lower_values import emit_node
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.lower.rings import Ring, fill, settle
@@ -262,6 +263,9 @@ def rings_of_second_products(low: Lowering, body: Region) -> list[Ring]:
         return [u for n in ring.members for u in users.get(n.id, ())]
 
     def used(n: Node) -> bool:
+        """Whether the trip waits for a reader: not for a product that only others of it go on adding to."""
+        while (after := added_to(low, n)) is not None and after.id in inside:
+            n = after
         return n.op != "mma" or any(u.id in inside for u in users.get(n.id, ()))
 
     second = [ring for ring in rings if all(u.op == "mma" and made_of.get(u.id, False) for u in readers(ring))]

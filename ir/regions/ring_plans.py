@@ -184,10 +184,12 @@ def _in_both(low: Lowering, ring: Ring) -> bool:
 
 
 def second_products(body: Region) -> dict[int, bool]:
-    """Nodes of a loop: whether they are made of a product of their trip."""
+    """Nodes of a loop: whether they are made of a product of their trip, for which they wait. A product that another
+    one's sums go on in waits for none."""
     found: dict[int, bool] = {}
     for n in body.nodes:
-        found[n.id] = any(x.op == "mma" or found[x.id] for x in n.inputs if x.id in found)
+        inside = [(i, x) for i, x in enumerate(n.inputs) if x.id in found]
+        found[n.id] = any(found[x.id] or (x.op == "mma" and (n.op, i) != ("mma", 2)) for i, x in inside)
     return found
 
 

@@ -96,7 +96,7 @@ def threads_problem(low: Lowering, staged: Staged) -> str:
     if not all(simple(low.graph, c) for c in numbers):
         return f"where {name} is read depends on more than sizes, tiles, scalars and numbers in arrays"
     if not staged.asynchronous:
-        return f"vectors of {name} are too narrow, or too few, for copies by {staged.threads} threads"
+        return f"vectors of {name} are too narrow for copies by {staged.threads} threads"
     assert staged.tile is not None
     if rows is None and staged.count > MOST_MASKED and low.plans[staged.tile.other].ragged:
         return f"{staged.count} vectors of {name} per thread, each with rows that may lie outside"

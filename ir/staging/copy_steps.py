@@ -170,10 +170,9 @@ class _TileCopy:
             buffer, voff, soff, mask, guard = self.source(context, i, parts, fixed)
             at = place_address(b, s.place, parts, fixed, self.lanes.by_bit)
             address = total(b, [at, s.offset, self.slot(context)])
-            assert active.const is True, "asynchronous copies are planned for whole rounds of threads only"
             b.copy_async(
                 buffer, voff, address, soff, bytes=self.size, buffer=self.buffer, mask=mask, guard=guard, split=False,
-                near=self.again, cache=self.cache_hint,
+                near=self.again, cache=self.cache_hint, here=active,
             )  # fmt: skip
             self.ask_ahead(context, i)
 

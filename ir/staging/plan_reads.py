@@ -20,6 +20,7 @@ from wavedsl.ir.inference.matrix_count import instructions
 from wavedsl.ir.inference.read_apart import same_reads
 from wavedsl.ir.inference.retile import only_products
 from wavedsl.ir.layouts.matrix_tile import ALIGN
+from wavedsl.ir.layouts.shared_search import PlaceChoice
 from wavedsl.ir.lower.lower_mapped import mapped_groups
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.staging.gathered_rows import GatheredRows, gathered_rows, only_for_rows
@@ -43,10 +44,37 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     trips = low.plans[str(region.dim)].trips if loop else 1
     weight = trips if trips is not None and trips > 0 else 16
     trips = known_trips(low, region) if loop else 1
+    plans, depth = _plans(low, region, reads, trips, budget, weight, loop)
+    if any(_has_gaps(s) for s in plans):
+        low.reads.dense = True
+        dense = _plans(low, region, reads, trips, budget, weight, loop)
+        if dense[1] > depth or _alone(low, plans, depth) > _alone(low, *dense):
+            plans, depth = dense
+        low.reads.dense = False
+    if plans:
+        low.placing |= only_for_rows(low, low.reads.rows)
+        _placed(low, plans, depth)
+
+
+def _has_gaps(s: Staged) -> bool:
+    """Whether a tile is larger than it need be, for the sake of the banks that its copies meet in."""
+    counted = isinstance(s.cost, PlaceChoice) and s.cost.accesses[1].access.vectors is not None
+    return counted and s.place.bytes > -(-prod(s.extents.values()) * s.info.elsize // 128) * 128
+
+
+def _alone(low: Lowering, plans: Sequence[Staged], depth: int) -> bool:
+    """Whether tiles leave no room for a second workgroup."""
+    waves = low.partition.waves
+    taken = low.room.top + sum(_rounded(s, depth) for s in plans)
+    return low.target.resident_waves(1, taken, waves * low.target.wave_size) < 2 * waves
+
+
+def _plans(
+    low: Lowering, region: Region, reads: list[Node], trips: int | None, budget: int, weight: int, loop: bool
+) -> tuple[list[Staged], int]:
+    """The plans of a region's reads and their stages; reads that can do without shared memory may leave `reads`."""
     plans, depth = _with_fewer(low, region, reads, _attempts(low, region, reads, trips, budget), weight, loop)
-    if not plans:
-        return
-    if loop and _asynchronous(low) and depth > 1 and not low.choices.stages:
+    if plans and loop and _asynchronous(low) and depth > 1 and not low.choices.stages:
         # Copies through registers run one trip ahead.
         own = [s.node for s in plans if s.asynchronous and s.copied_by is None]
         deepest = memory_depth(low, region, own, depth, product_clocks(low, region))
@@ -55,8 +83,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
             if problem is None and _fit(low, found, deeper, budget):
                 plans, depth = found, deeper
                 break
-    low.placing |= only_for_rows(low, low.reads.rows)
-    _placed(low, plans, depth)
+    return plans, depth
 
 
 def known_trips(low: Lowering, region: Region) -> int | None:
@@ -210,7 +237,7 @@ def _planned(
             n, low.view_info(n), low.layout(n), contraction_fed(low, n), low.partition, low.target, depth, left, weight,
             asked(n),
             trip=trips[n.id] if loop else None, paired=low.paired_words(n) > 0,
-            others=[low.layout(x) for x in others], added=_added(low, n),
+            others=[low.layout(x) for x in others], added=_added(low, n), dense=low.reads.dense,
         )  # fmt: skip
 
     for n in reads:
@@ -495,7 +522,9 @@ def _better_staged(low: Lowering, n: Node, rows: GatheredRows) -> bool:
     if size < WIDE or not low.target.copy_linear:
         return True
     _, clocks, _ = low.unit_cost("load.global", size)
-    return (1 if rows.runs else 2) * len(groups) * clocks >= product_clocks(low, low.region_of(n))
+    region = low.region_of(n)
+    alike = [x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x) and contraction_fed(low, x)]
+    return (1 if rows.runs else 2) * len(alike) * len(groups) * clocks >= product_clocks(low, region)
 
 
 def _added(low: Lowering, n: Node) -> bool:

@@ -43,7 +43,15 @@ from wavedsl.ir.layouts.matrix_tile import SPANS, MatrixTile, matrix_tile, row_t
 from wavedsl.ir.layouts.place import Place, row_major
 from wavedsl.ir.layouts.plan_addresses import AddressPlan
 from wavedsl.ir.layouts.plan_load import LoadPlan
-from wavedsl.ir.layouts.shared_search import MECHANISMS, PlaceChoice, SharedAccess, access_cost, choose_place, too_large
+from wavedsl.ir.layouts.shared_search import (
+    MECHANISMS,
+    PlaceChoice,
+    RowVectors,
+    SharedAccess,
+    access_cost,
+    choose_place,
+    too_large,
+)
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import LoadAtom, Target
@@ -53,6 +61,7 @@ def plan_staged(
     node: Node, info: ArrayInfo, layout: Layout, contracted: str | None, partition: Partition, target: Target,
     slots: int, budget: int, trips: int, direct: bool | None, reading: LoadAtom | None = None,
     trip: Trip | None = None, paired: bool = False, others: Sequence[Layout] = (), added: bool = False,
+    dense: bool = False,
 ) -> Staged:  # fmt: skip
     """Choose copy mechanism, orientation and swizzle of one staged read. Raises ConstraintError when it does not fit.
     `direct`: whether the copy must, or must not, pass by the registers (None: what costs less).
@@ -62,7 +71,8 @@ def plan_staged(
     `without_arithmetic` where the `trip` of a loop is none the longer for it. `reading`: the only way to read the
     fragments, where elements are units. `paired`: instructions of column pairs take them. `others`: layouts that reads
     of the same elements need, which `taken_too` gives the same place. `added`: lanes multiply and add the elements
-    themselves, where it matters which registers they come to (`_ways`).
+    themselves, where it matters which registers they come to (`_ways`). `dense`: whatever banks its copies meet in, as
+    long as rows leave no gaps.
     """
     layouts = (layout, *others)
     plans = {dim_name(d): p for d, p in partition.dims.items()}
@@ -78,7 +88,7 @@ def plan_staged(
     request = _Request(
         info, layouts, contracted, partition, plans, target, slots, budget, trips, direct, paired, extents,
         any(_ragged(x, plans) for x in layouts), copy_vector(info, extents, plans), vectors, fragments,
-        added,
+        added, dense,
     )  # fmt: skip
     found: list[_Candidate] = []
     error: WaveError | None = None
@@ -145,6 +155,7 @@ class _Request:
     vectors: tuple[LoadAtom, ...]
     fragments: tuple[SharedAccess, ...]
     added: bool
+    dense: bool
 
     @property
     def memory_fast(self) -> str:
@@ -237,11 +248,12 @@ def _copied_asynchronously(request: _Request, way: CopyWay) -> bool:
     r = request
     if way.linear:
         return True
-    # A thread without a vector has no destination for the zeros that a masked asynchronous copy writes.
-    even = r.elements // way.vector % r.threads == 0
-    allowed = r.direct is not False and not r.target.copy_linear
+    # Where some threads have no vector, a tile of one slot comes through registers: such loads start while the slot is
+    # still read, and of several tiles the first is waited for first (nine places of a filter, rows of 56 pixels).
+    ahead = r.slots > 1 or r.elements // way.vector % r.threads == 0
+    allowed = r.direct is not False and not r.target.copy_linear and ahead
     kept = way.fast == r.memory_fast or (r.added and way.vector == 1)  # elements stay side by side, or are alone
-    return allowed and even and kept and way.vector * r.info.elsize in r.target.copy_async
+    return allowed and kept and way.vector * r.info.elsize in r.target.copy_async
 
 
 def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bool) -> SharedAccess:
@@ -249,12 +261,15 @@ def _stores(request: _Request, way: CopyWay, copy: Bits | None, asynchronous: bo
     r = request
     widest = (way.vector if way.fast == r.memory_fast else way.deep) * r.info.elsize
     atoms = tuple(a for a in r.vectors if (a.bytes == widest if asynchronous else a.bytes <= widest))
-    mechanism = "registers"
+    mechanism, vectors = "registers", None
     if way.linear:
         mechanism = f"lds_dma{way.linear}"
     elif (asynchronous or copy is None) and widest in (4, 8, 16):
         mechanism = f"cp_async{widest}"
-    return SharedAccess("copy", "write", copy, r.trips, r.partition.waves, atoms, mechanism, r.target.name)
+    if asynchronous and copy is None and not way.linear and len(r.extents) == 2 and not r.dense:
+        row, fast = r.extents
+        vectors = RowVectors(row, fast, r.extents[fast] // way.vector, r.elements // way.vector, way.vector)
+    return SharedAccess("copy", "write", copy, r.trips, r.partition.waves, atoms, mechanism, vectors, r.target.name)
 
 
 def _placed(
@@ -314,6 +329,10 @@ def _cost(
         busy += filled.waves * filled.count * target.cost("store.shared", way.linear).cycles
     elif asynchronous:
         clocks -= r.trips * choice.instructions
+        stored = choice.accesses[1]
+        if stored.access.vectors is not None:  # what stores of other ways take of such rows nobody counts
+            taken = r.partition.waves * stored.worst
+            clocks, busy = clocks - r.trips * taken, busy - taken
     for layout, access in zip(r.layouts, (choice.accesses[0], *choice.accesses[2:])):
         fetched = access.plan
         if fetched is not None and fetched.bytes < 4:  # several loads are joined to a register
@@ -402,9 +421,8 @@ def plan_matrix(
         raise _said_of(info, node, error) from None
     vector = copy_vector(info, extents, plans)
     threads = threads or target.wave_size * partition.waves
-    even = prod(extents.values()) // vector % threads == 0
     # tf32 is rounded on the way: the instruction would cut the bits off.
-    whole = fast == memory_fast and even and info.dtype is not dt.tf32
+    whole = fast == memory_fast and info.dtype is not dt.tf32
     asynchronous = direct is not False and whole and vector * es in target.copy_async
     if direct and not asynchronous:
         raise _said_of(info, node, not_direct(target, info, extents, vector * es, partition.waves, None))
