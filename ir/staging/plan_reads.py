@@ -523,8 +523,11 @@ def _better_staged(low: Lowering, n: Node, rows: GatheredRows) -> bool:
         return True
     _, clocks, _ = low.unit_cost("load.global", size)
     region = low.region_of(n)
-    alike = [x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x) and contraction_fed(low, x)]
-    return (1 if rows.runs else 2) * len(alike) * len(groups) * clocks >= product_clocks(low, region)
+    beside = 1  # in straight code waves would wait for what they copy, and for each other
+    if region.dim is not None:
+        reads = (x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x))
+        beside = sum(bool(contraction_fed(low, x)) for x in reads)
+    return (1 if rows.runs else 2) * beside * len(groups) * clocks >= product_clocks(low, region)
 
 
 def _added(low: Lowering, n: Node) -> bool:
