@@ -49,12 +49,16 @@ text bodies with more took 0.93 to 1.05 times the clocks, those with fewer 0.78 
 the kernel is known (`first_loads`)."""
 
 
+FEW_WORDS = 4
+"""Registers of a load that comes first beside tiles: they wait in front of what memory gives after it."""
+
+
 def loads_first(steps: Sequence[Step], stages: Sequence[int], many: bool, asked: bool = False) -> list[int]:
-    """Loads straight into fragments that a later trip uses, and what places them, where no tile is staged. Nothing in
-    a trip waits for what it loads for a later one, so by list scheduling they would start at the trip's end, and the
-    next one would wait for their whole latency; before everything else they start as soon as registers are free. None
-    where the trip itself waits for memory, which gives in turn what was asked for. `many`: whether the loop has so many
-    trips; `asked`: whether more than `FIRST_WORDS` come first, too."""
+    """Loads straight into fragments that a later trip uses, and what places them. Nothing in a trip waits for what it
+    loads for a later one, so by list scheduling they would start at the trip's end, and the next one would wait for
+    their whole latency; before everything else they start as soon as registers are free. None where the trip itself
+    waits for memory, which gives in turn what was asked for. `many`: whether the loop has so many trips; `asked`:
+    whether more than `FIRST_WORDS` come first, too."""
     early, words = _early(steps, stages)
     return early if asked or words <= FIRST_WORDS[many] else []
 
@@ -65,11 +69,16 @@ def early_and_many(steps: Sequence[Step], stages: Sequence[int], many: bool) -> 
 
 
 def _early(steps: Sequence[Step], stages: Sequence[int]) -> tuple[list[int], int]:
-    """Loads that may come first, and what places them; and the registers that they take."""
+    """Loads that may come first, and what places them; and the registers that they take. Beside tiles that pass by
+    shared memory they are few numbers, scales of groups say, that nothing of the trip places."""
     last = max(stages, default=0)
+    if any(s.array and stages[i] == last for i, s in enumerate(steps)):
+        return [], 0
     early = [i for i, s in enumerate(steps) if stages[i] < last and s.kind in ("gload", "scalar")]
-    waits = any(s.array and stages[i] == last for i, s in enumerate(steps))
-    early = [] if waits or any(s.buffer for s in steps) else early
+    if any(s.buffer for s in steps):
+        made = {k for s in steps for k in s.defs}
+        alone = {i for i in _direct(steps) if steps[i].words <= FEW_WORDS and made.isdisjoint(steps[i].uses)}
+        early = [i for i in early if i in alone]
     return early, sum(steps[i].words for i in early)
 
 

@@ -178,7 +178,7 @@ def plan_body(
         chosen = _modulo(work, ahead, batch, room, longest=plain.ii)
     if chosen is None:
         listed = _Choice(plain, [], stages, needed)
-        chosen = _later(work, listed, scarce) if len(work.steps) > LIGHT_STEPS else _lighter(work, listed)
+        chosen = _later(work, listed, scarce) if len(work.steps) > LIGHT_STEPS else _lighter(work, listed, before)
         if batch:  # an assembler that orders instructions itself moves loads
             chosen = _loads_early(work, chosen, room)
     ahead_words = _ahead_words(steps, chosen.stages)
@@ -375,11 +375,12 @@ def _later(work: _Work, plain: _Choice, scarce: int) -> _Choice:
     return _Choice(found, _in_trip(found, stages), stages, [*needed, *later])
 
 
-def _lighter(work: _Work, plain: _Choice) -> _Choice:
-    """A short body: the order that needs the fewest registers in about the same time."""
+def _lighter(work: _Work, plain: _Choice, first: Sequence[int]) -> _Choice:
+    """A short body: the order that needs the fewest registers in about the same time. `first`: what comes before all
+    else."""
     schedule, _, stages, needed = plain
     puts, takes = work.of_kinds("swrite"), work.of_kinds("sread")
-    found = lighten(schedule, work.nodes, needed, work.capacity, stages, held(work.steps), puts, takes, SLOWER)
+    found = lighten(schedule, work.nodes, needed, work.capacity, stages, held(work.steps), puts, takes, SLOWER, first)
     return _Choice(found, _in_trip(found, stages), stages, needed)
 
 

@@ -5,7 +5,7 @@ In: a `ModuloSchedule`, the values that its nodes make. Out: ticks that they liv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.modulo import ModuloSchedule, list_schedule_with_stages
@@ -22,9 +22,10 @@ def lighten(
     enders: Iterable[int],
     makers: Iterable[int],
     slower: float,
+    first: Collection[int] = (),
 ) -> ModuloSchedule:
     """A list schedule with fewer registers: `enders` (which give registers back) become more urgent than some of the
-    `makers` (which take some), where the trip becomes at most `slower` times as long.
+    `makers` (which take some), where the trip becomes at most `slower` times as long. `first` go before all others.
 
     Tries one node at a time before the latest maker that shortens the trip or lowers MaxLive; deterministic.
     """
@@ -36,7 +37,7 @@ def lighten(
         for taker in takers:
             if best.times[taker] % best.ii > best.times[v] % best.ii:
                 continue
-            found = list_schedule_with_stages(nodes, edges, capacity, stages, {**urgent, v: taker})
+            found = list_schedule_with_stages(nodes, edges, capacity, stages, {**urgent, v: taker}, first)
             now = sum(max_live(found, values).values())
             if found.ii <= limit and (now < live or (now == live and found.ii < best.ii)):
                 urgent[v] = taker
