@@ -71,10 +71,21 @@ def counting(a: Any, b: Any, acc: Any) -> Any:
 
 
 @pytest.mark.parametrize("target", CHIPS)
-@pytest.mark.parametrize("why", ["counts its trips", "stages", "ragged"])
+def test_last_tiles_beyond_the_end_are_halved_alike(target: str, oracle: Callable[[str], str]) -> None:
+    a, b, c = arrays(64, 128, 2000)
+    compiled = agree(product(), [a, b, c], target, oracle, subs=SIZES)
+    compiled.emulate(a, b, c)
+    assert (c == a.astype(np.float32) @ b.T.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("why", ["counts its trips", "stages", "ragged at launch"])
 def test_tiles_that_stay_the_user_s(why: str, target: str) -> None:
     """Refused, with the tile as the user wrote it."""
-    kernel = {"stages": product(stages=1), "ragged": product()}.get(why, product(counting))
+    kernel = {"stages": product(stages=1), "ragged at launch": product()}.get(why, product(counting))
     with pytest.raises(wd.ConstraintError, match=r"a shared tile of .*K=1024") as caught:
-        kernel.compile(target=target, subs={**SIZES, M: 64, N: 128, K: 2000 if why == "ragged" else 2048})
+        if why == "ragged at launch":
+            kernel.compile(*arrays(64, 128, 2000), target=target, subs=SIZES, dynamic=[K])
+        else:
+            kernel.compile(target=target, subs={**SIZES, M: 64, N: 128, K: 2048})
     assert "smaller tiles" in str(caught.value)

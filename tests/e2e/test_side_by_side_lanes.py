@@ -45,15 +45,20 @@ def power(a: wd.Memory[M, N, wd.f16], c: wd.Memory[M, N, wd.f32]):
 
 
 @wd.wave([wd.WorkgroupConstraint(N, 32, 0)], subs={M: 64})
-def running(a: wd.Memory[M, N, wd.f32], c: wd.Memory[M, N, wd.f32], top: wd.Memory[M, N, wd.f32]):
-    """Along columns, each of which lanes share: the sum of all before, and the largest of what is behind."""
-    wd.write(wd.cumsum(wd.read(a), dim=M), c)
-    wd.write(wd.scan(wd.read(a), lambda x, y: wd.maximum(x, y), -math.inf, dim=M, reverse=True), top)
+def running(
+    a: wd.Memory[M, N, wd.f32], c: wd.Memory[M, N, wd.f32], top: wd.Memory[M, N, wd.f32], rows: wd.Memory[M, wd.f32]
+):  # fmt: skip
+    """Along columns, several of which lanes share, since they have vectors of rows that are summed up: the sum of all
+    before, and the largest of what is behind."""
+    value = wd.read(a)
+    wd.write(wd.cumsum(value, dim=M), c)
+    wd.write(wd.scan(value, lambda x, y: wd.maximum(x, y), -math.inf, dim=M, reverse=True), top)
+    wd.atomic_add(wd.sum(value, dim=N), rows)
 
 
 CASES: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
     "columns": (columns, lambda: [whole(64, 300), np.zeros(300, np.float32), np.zeros(300, np.int32)]),
-    "running": (running, lambda: [whole(64, 300), *np.zeros((2, 64, 300), np.float32)]),
+    "running": (running, lambda: [whole(64, 300), *np.zeros((2, 64, 300), np.float32), np.zeros(64, np.float32)]),
     "power": (power, lambda: [whole(32, 32).astype(np.float16), np.zeros((32, 32), np.float32)]),
 }
 
