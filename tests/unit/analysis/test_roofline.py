@@ -205,7 +205,7 @@ def test_pages_of_a_pool_are_not_gone_through():
 
 
 def test_run_time_extents_need_a_value():
-    subs = {M: 256, N: 256}
+    subs = {M: 2048, N: 2048}  # so many tiles are not cut along K, which a launch's extents never are
     compiled = gemm.compile(target="gfx942", subs=subs, dynamic=[K])
     from wavedsl.analysis.roofline import analyze_compiled
 
