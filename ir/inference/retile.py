@@ -137,8 +137,7 @@ def _halved(
 ) -> Partition | None:  # fmt: skip
     """The partition with halved tiles of those of these loops for which no one can tell, whose rows then have `least`
     bytes or more. `ends`: also where the last tile lies beyond the end in part, as far as launches do not decide
-    that, and where several products of a trip go on in one another's sums.
-    """
+    that, and where several products of a trip go on in one another's sums."""
     changed: dict[Any, Any] = {}
     for n in graph.all_nodes():
         if n.op != "iterate":
