@@ -9,7 +9,7 @@ shown. What the user fixed is not passed over: its error is raised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import inf, prod
@@ -188,11 +188,7 @@ class Attempts:
         """The plan and its kernel, or those of more waves, and then of fewer rows a trip, where values together are
         more than a wave's registers, and less of that so; and how many registers lack."""
         lack = crowding(plan, kernel)
-        for more in with_more_waves(plan) if lack > 0 else ():
-            try:
-                more, found = self.fitted(more)
-            except ConstraintError:
-                continue
+        for more, found in self._lowered(with_more_waves(plan)) if lack > 0 else ():
             rest = crowding(more, found, lack)
             if rest < lack:
                 plan, kernel, lack = more, found, rest
@@ -231,11 +227,7 @@ class Attempts:
         if _few_rows(plan):
             return self._filled(plan, kernel)
         least = DEAREST * clocks_on_unit(plan, kernel) if idle(plan, kernel) else 0.0
-        for more in with_more_waves(plan) if least > 0 else ():
-            try:
-                more, found = self.fitted(more)
-            except ConstraintError:
-                continue
+        for more, found in self._lowered(with_more_waves(plan)) if least > 0 else ():
             clocks = clocks_on_unit(more, found)
             if clocks <= least and crowding(more, found) <= 0:
                 plan, kernel, least = more, found, clocks
@@ -276,17 +268,17 @@ class Attempts:
             return plan, found, choices
         best, least = (plan, kernel, self.choices), DEAREST * trip_time(kernel, labels, target, groups, False)
         others = ((plan, found) for _ in range(int(fits)))
-        for other, found in chain(others, self._with_more_waves(plan, choices)):
+        for other, found in chain(others, self._lowered(with_more_waves(plan), choices)):
             clocks = trip_time(found, labels, target, groups, True)
             if clocks <= least and fits_in_loops(other, found, SCATTERED):
                 best, least = (other, found, choices), clocks
         return best
 
-    def _with_more_waves(self, plan: Plan, choices: Choices) -> Iterator[tuple[Plan, Kernel]]:
-        """Plans with more waves, and their kernels by these choices."""
-        for more in with_more_waves(plan):
+    def _lowered(self, ways: Iterable[Plan], choices: Choices | None = None) -> Iterator[tuple[Plan, Kernel]]:
+        """Those of these plans by which there is a kernel, and the kernels, as they are asked for."""
+        for way in ways:
             try:
-                yield self.fitted(more, choices)
+                yield self.fitted(way, choices)
             except ConstraintError:
                 continue
 
