@@ -18,7 +18,7 @@ from wavedsl.codegen.amdgcn.select_int import add64
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.kernel_ir import Op, Value
-from wavedsl.ir.kernel.whole_floats import has_short_nans, is_exact
+from wavedsl.ir.kernel.whole_floats import has_quiet_nans, has_short_nans, is_exact
 
 # ---------------------------------------------------------------------------------------------------- number conversion
 
@@ -316,55 +316,75 @@ def _is_power(a: Value) -> bool:
 
 
 _QUIET_NAN = 0x7FC00000
-EXACT, SHORT_NANS, POWERS, ANY = range(4)
-"""Numbers that are rounded to bf16: those it holds, those whose NaNs have a lower half of zeros, powers, and others."""
+_UPPER_HALVES = 0x07060302
+"""The upper halves of v_perm_b32's operands: the second's is the lower one."""
+EXACT, SHORT_NANS, POWERS, QUIET, ANY = range(5)
+"""Numbers that are rounded to bf16: those it holds, those whose NaNs have a lower half of zeros, powers, others whose
+NaNs are quiet, and others."""
 
 
 def _kind(a: Value, dtype: DType) -> int:
     if is_exact(a, dtype):
         return EXACT
-    return SHORT_NANS if has_short_nans(a) else POWERS if _is_power(a) else ANY
+    if has_short_nans(a):
+        return SHORT_NANS
+    return POWERS if _is_power(a) else QUIET if has_quiet_nans(a) else ANY
 
 
 def _pack_bf16(s: Selector, dst: Ref, values: list[Operand], kinds: list[int], known: list[int | None]) -> None:
     """Round to nearest even by adding to the bits. That may make infinity or zero of a NaN: where there is one, all
     ones take the sum's place, an inline constant. Bits of powers above the first quiet NaN's are those of NaNs, so
-    the smaller of both is what to round. Where a NaN's lower half is zero, what is added stays below its upper half."""
+    the smaller of both is what to round. Where a NaN's lower half is zero, what is added stays below its upper half.
+    Of quiet NaNs the upper half is one as well: see `_larger_half`."""
     r = s.rows
     low, high = values
     if r.packs_rounded:
         s.vop3(r.v_cvt_pk_bf16_f32, dst, low, high)
         return
+    same = _same(low, high)
+    together = not same and known == [None, None] and QUIET in kinds and not {EXACT, ANY} & set(kinds)
+    sources = [bits << 16 if bits is not None else s.to_vector(value) for value, bits in zip(values, known)]
+    as_they_are = [bits is not None or kind == EXACT for bits, kind in zip(known, kinds)]
+    nans = [  # made before they are read: a lane mask is there some instructions later
+        s.compare(r.v_cmp_u_f32, x, x) if kind in (QUIET, ANY) and not (together or is_) else None
+        for x, kind, is_ in zip(sources[: 2 - same], kinds, as_they_are)
+    ]
     rounded: list[Operand] = []
-    for value, kind, bits in zip(values, kinds, known):
-        if rounded and _same(low, high):
-            rounded.append(rounded[0])
-            continue
-        if bits is not None:
-            rounded.append(bits << 16)
-            continue
-        x = s.to_vector(value)
-        if kind == EXACT:
+    for x, kind, is_, nan in zip(sources, kinds, as_they_are, nans):
+        if is_:
             rounded.append(x)
             continue
-        if kind == POWERS:
+        if kind == POWERS and not together:
             least = s.new("v")
             s.valu(r.v_min_u32, least, _QUIET_NAN, x)
             x = least
         odd = s.temp(r.v_bfe_u32, x, 16, 1)
         up = s.temp(r.v_add3_u32, x, odd, 0x7FFF)
-        if kind == ANY:
-            nan = s.compare(r.v_cmp_u_f32, x, x)
+        if nan is not None:
             out = s.new("v")
             s.pick(out, nan, 0xFFFFFFFF, up)
             up = out
         rounded.append(up)
+    if same:
+        rounded.append(rounded[0])
     if rounded[1] == 0:
         s.valu(r.v_lshrrev_b32, dst, 16, rounded[0])
     elif rounded[0] == 0:
         s.valu(r.v_and_b32, dst, 0xFFFF0000, rounded[1])
+    elif together:
+        _larger_half(s, dst, s.temp(r.v_perm_b32, *reversed(rounded), _UPPER_HALVES), sources)
     else:
-        s.vop3(r.v_perm_b32, dst, *(s.to_vector(x) for x in reversed(rounded)), 0x07060302)
+        s.vop3(r.v_perm_b32, dst, *(s.to_vector(x) for x in reversed(rounded)), _UPPER_HALVES)
+
+
+def _larger_half(s: Selector, dst: Ref, rounded: Ref, sources: list[Operand]) -> None:
+    """What two numbers are rounded to, or their upper halves where that has left the NaNs: it is those or one more, so
+    the larger of both, but one more than a NaN may be the smallest half (without a sign 0x7fff + 1 is the smallest
+    with one, with a sign 0xffff + 1 is the smallest without). One instruction less for two than a comparison and a
+    selection for each, and no lane masks, which have to be waited for."""
+    r = s.rows
+    halves = s.temp(r.v_perm_b32, *reversed(sources), _UPPER_HALVES)
+    s.vop3(r.v_pk_max_u16, dst, s.temp(r.v_pk_max_i16, rounded, halves), halves)
 
 
 def _pack_fp8(s: Selector, op: Op, values: list[Operand], layout: str) -> None:

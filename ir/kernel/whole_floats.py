@@ -2,7 +2,7 @@
 
 In: a value of f32, or a tuple of them. Out: the least and the most of integers, so that rounding them to a type that
 holds these changes nothing (weights of 4 bits minus a zero point, in bf16); whether a NaN's lower half is zero, so that
-rounding to bf16 by an addition to the bits leaves a NaN.
+rounding to bf16 by an addition to the bits leaves a NaN; whether it is quiet, so that its upper half alone is one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,16 @@ _PICK = ("fmin", "fmax", "fneg", "fabs", "vec", "slice", "select")
 _OF_ALL = ("fadd", "fsub", "fmul", "ffma", "fmin", "fmax", "fneg", "fabs", "vec", "slice")
 """What gives a NaN that is an operand's, made quiet, or where none is one the chip's own, whose lower half is zero
 (IEEE 754-2019, 6.2.3: the payload should be that of one of the operands)."""
+_QUIETS = frozenset((
+    "fadd", "fsub", "fmul", "ffma", "fdiv", "exp2", "log2", "rcp", "rsqrt", "sqrt_approx", "ffloor", "fceil", "frint",
+    "ftrunc", "mma", "mma.scaled",
+))  # fmt: skip
+"""What makes a quiet NaN of any (IEEE 754-2019, 6.2: no operation but copies and signs gives a signaling one)."""
+_PASSES = frozenset((
+    "fmin", "fmax", "fneg", "fabs", "vec", "slice", "select", "bitcast", "readfirst", "shuffle_xor", "shuffle_index",
+    "swap_lanes",
+))  # fmt: skip
+"""What gives operands' numbers, of this lane or of others."""
 
 
 def whole(v: Value, deep: int = _DEEP) -> tuple[int, int] | None:
@@ -88,4 +98,39 @@ def has_short_nans(v: Value, deep: int = _DEEP) -> bool:
     return op.name in _OF_ALL and all(has_short_nans(x, deep - 1) for x in op.args)
 
 
-__all__ = ["EXACT", "has_short_nans", "is_exact", "whole"]
+def has_quiet_nans(v: Value) -> bool:
+    """Whether numbers of f32 that are NaN are quiet ones. What a loop carries is if its starts and its trips' are."""
+    seen: set[int] = set()
+    left = [v]
+    while left:
+        v = left.pop()
+        if v.id in seen:
+            continue
+        seen.add(v.id)
+        if v.op is None:
+            loop = v.region.parent if v.region is not None else None
+            if loop is None or loop.name != "for":
+                return False
+            at = v.region.args.index(v) - 1  # type: ignore[union-attr]
+            left += [loop.args[3 + at], loop.regions[0].ops[-1].args[at]]
+        elif v.op.regions:
+            at = v.op.results.index(v)
+            left += [body.ops[-1].args[at] for body in v.op.regions]
+            left += [v.op.args[3 + at]] if v.op.name == "for" else []
+        elif v.op.name in _PASSES:
+            left += [a for a in v.op.args if a.type.kind in ("f32", "b32")]
+        elif v.const is not None:
+            if v.const != v.const:
+                return False
+        elif v.op.name == "unpack":
+            if v.op.attrs["dtype"].name != "f16":
+                return False
+        elif v.op.name == "cvt":
+            if not v.op.args[0].type.is_int and v.op.args[0].type.kind != "f64":
+                return False
+        elif v.op.name not in _QUIETS:
+            return False
+    return True
+
+
+__all__ = ["EXACT", "has_quiet_nans", "has_short_nans", "is_exact", "whole"]

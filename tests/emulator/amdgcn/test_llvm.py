@@ -177,3 +177,16 @@ def test_limits(target: str) -> None:
     with np.errstate(all="ignore"):
         want = np.fmax(np.fmax(abs(a), abs(b)), abs(a + b))
     np.testing.assert_array_equal(sizes, want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_halves(target: str) -> None:
+    """The larger of packed halves, with a sign and without."""
+    a, b = numbers(np.uint16, 128), numbers(np.uint16, 128, 1)
+    a[:4], b[:4] = [0x7FFF, 0xFFFF, 0x8000, 0], [0x8000, 0, 0x7FFF, 0xFFFF]
+    signed, unsigned = np.zeros(128, np.uint16), np.zeros(128, np.uint16)
+    text = (FOLDER / f"halves.{target}.s").read_text()
+    args = [a, b, signed, unsigned]
+    run(text, target=target, grid=(1, 1, 1), block=(64, 1, 1), args=args, kernel="halves", checks=True)
+    np.testing.assert_array_equal(signed.view(np.int16), np.maximum(a.view(np.int16), b.view(np.int16)))
+    np.testing.assert_array_equal(unsigned, np.maximum(a, b))

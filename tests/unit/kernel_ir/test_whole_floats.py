@@ -10,7 +10,7 @@ from wavedsl.codegen.amdgcn import get_target
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.kernel.builder import Builder, new_kernel
 from wavedsl.ir.kernel.kernel_ir import B32, F32, I32, Value
-from wavedsl.ir.kernel.whole_floats import has_short_nans, is_exact, whole
+from wavedsl.ir.kernel.whole_floats import has_quiet_nans, has_short_nans, is_exact, whole
 
 
 @pytest.fixture
@@ -74,6 +74,32 @@ def test_lower_halves_of_nans(b: Builder) -> None:
         b.const(math.nan, F32),
     ):  # fmt: skip
         assert not has_short_nans(value)
+
+
+def test_quiet_nans(b: Builder) -> None:
+    word = b.load_shared(b.mul(b.lane(), 4), bytes=4, type=B32)
+    x = anything(b)
+    made = b.fmul(x, x)
+    for value in (
+        made, b.fneg(b.fmax(made, number(b, 0, 15))), b.shuffle_xor(made, 1), b.vec(b.exp2(x), made),
+        b.unpack(word, dt.f16, 0), b.select(b.fcmp("gt", x, x), made, b.const(2.0, F32)),
+        b.bitcast(b.bitcast(made, B32), F32),
+    ):  # fmt: skip
+        assert has_quiet_nans(value)
+    for value in (
+        x, b.fneg(x), b.fmax(made, x), b.vec(made, x), b.unpack(word, dt.bf16, 0), b.const(math.nan, F32),
+        b.select(b.fcmp("gt", x, made), x, made), b.bitcast(word, F32),
+    ):  # fmt: skip
+        assert not has_quiet_nans(value)
+
+
+def test_quiet_nans_that_a_loop_carries(b: Builder) -> None:
+    x = anything(b)
+    with b.for_(0, 8, 1, [b.const(0.0, F32), b.const(0.0, F32), x]) as loop:
+        total, other, start = loop.carried
+        loop.yield_(b.fadd(total, x), b.fneg(other), b.fadd(start, x))
+    assert [has_quiet_nans(v) for v in loop.results] == [True, True, False]
+    assert [has_quiet_nans(v) for v in loop.carried] == [True, True, False]
 
 
 @pytest.mark.parametrize(("chip", "dtype", "same"), [
