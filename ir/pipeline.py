@@ -46,6 +46,7 @@
     barriers  without those that no two accesses to shared memory need, and waits for no copy
                                                           kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
+    warps     again, for warps, where one warpgroup computes a tile that they compute earlier          warps_instead.py
 
 The order of what cleans: what is computed of equal loads is equal once they are one, so that comes first. What merges
 and splits loops comes before they are unrolled, each trip's copy then being like any other code: loads are compared
@@ -83,7 +84,6 @@ from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.dataflow.written_places import written_places
 from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
-from wavedsl.ir.inference.plans import Plan
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.join_accesses import ALIGNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -111,6 +111,7 @@ from wavedsl.ir.kernel.passes import (
 from wavedsl.ir.regions.decisions import problems
 from wavedsl.ir.schedule.unroll_rule import ring_factor
 from wavedsl.ir.target import Target
+from wavedsl.ir.warps_instead import Made, sooner
 
 
 def build_kernel(
@@ -127,28 +128,22 @@ def build_kernel(
     traced, choices = graph, choices or Choices()
     graph = prepared(traced, target)
 
-    def lowered(graph: Graph) -> tuple[Kernel, Plan, float]:
+    def lowered(graph: Graph) -> Made:
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
+
+    def made(graph: Graph) -> Made:
+        return cleaned(lowered(graph), arrays)
 
     try:
         found = _with_room(graph, {**graph.subs, **dims}, lowered)
         if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
             apart = lowered(prepared(traced, target, join=False))
             found = min(found, apart, key=crowding_on_demand)
-        kernel, plan, _ = found
+        kernel, plan, _ = sooner(cleaned(found, arrays), graph, target, choices, made)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
         raise
-    trail.stage("lowered", lambda: text(kernel))
-    kernel.notes[ALIGNED] = {name: a.align for name, a in arrays.items()}
-    unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (
-        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES,
-        CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS,
-        SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
-    )  # fmt: skip
-    kernel, _ = run_passes(kernel, passes, plan.target)
     if verifying():
         wrong = problems(kernel.notes["decisions"], kernel)
         if wrong:
@@ -159,14 +154,29 @@ def build_kernel(
     return kernel, plan.partition
 
 
+def cleaned(found: Made, arrays: Mapping[str, ArrayInfo]) -> Made:
+    """A kernel as it was lowered, behind all passes."""
+    kernel, plan, lack = found
+    trail.stage("lowered", lambda: text(kernel))
+    kernel.notes[ALIGNED] = {name: a.align for name, a in arrays.items()}
+    unroll = unroll_pass(ring_factor(kernel), remainder=True)
+    passes = (
+        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES,
+        CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS,
+        SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
+    )  # fmt: skip
+    kernel, _ = run_passes(kernel, passes, plan.target)
+    return kernel, plan, lack
+
+
 def _with_room(
-    graph: Graph, known: Mapping[Any, Any], lowered: Callable[[Graph], tuple[Kernel, Plan, float]]
-) -> tuple[Kernel, Plan, float]:
+    graph: Graph, known: Mapping[Any, Any], lowered: Callable[[Graph], Made]
+) -> Made:
     """A graph lowered; where that lacks registers, with elements computed where loops pick them, or picked for
     dimensions that are renamed, and read and written where they lie for those that are reshaped, whichever lacks fewest
     so. Where SIMDs have nothing to do, elements are picked if waves that share what is renamed are done earlier."""
     ways = picked_elements(graph), picked_names(reshaped_places(graph, known))
-    found: tuple[Kernel, Plan, float] | None = None
+    found: Made | None = None
     refused: RegisterPressureError | None = None
     try:
         found = lowered(graph)

@@ -36,13 +36,13 @@ def trips_to_cover(clocks: float, target: Target, many: bool) -> int:
 
 def trip_clocks(loop: Op, target: Target, beside: int, waves: int) -> float:
     """Clocks of a trip of `loop`, with `beside` waves on a SIMD and `waves` on the unit."""
-    walk = _Walk(target)
+    walk = Walk(target)
     walk.region(loop.regions[0])
     busy = [clocks * (waves if unit in target.shared_units else beside) for unit, clocks in walk.busy.items()]
     return max([walk.now, walk.end, walk.issued * beside, *busy])
 
 
-class _Walk:
+class Walk:
     """A wave in a body: its clock, when the last result comes, clocks that it issued for and kept units busy for."""
 
     def __init__(self, target: Target):
@@ -55,20 +55,23 @@ class _Walk:
         for op in region.ops:
             if op.name == "yield" and region.parent is not None and region.parent.name == "for":
                 continue  # what is only handed on is waited for where it is used
-            start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
-            issue, latency = self.price(op)
-            if op.name == "barrier":
-                self.now = max(start, self.end)
-            elif not self.target.assembler_schedules:
-                self.now = start
-            self.now += issue
-            self.issued += issue
-            done = start + issue + latency
-            self.ready.update(dict.fromkeys(op.results, done))
-            if op.name not in LOADS:  # whoever uses what comes from memory waits for it, in this trip or a later one
-                self.end = max(self.end, done)
-            for body in op.regions:
-                self.region(body)
+            self.step(op)
+
+    def step(self, op: Op) -> None:
+        start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
+        issue, latency = self.price(op)
+        if op.name == "barrier":
+            self.now = max(start, self.end)
+        elif not self.target.assembler_schedules:
+            self.now = start
+        self.now += issue
+        self.issued += issue
+        done = start + issue + latency
+        self.ready.update(dict.fromkeys(op.results, done))
+        if op.name not in LOADS:  # whoever uses what comes from memory waits for it, in this trip or a later one
+            self.end = max(self.end, done)
+        for body in op.regions:
+            self.region(body)
 
     def price(self, op: Op) -> tuple[float, float]:
         """(clocks to issue it, clocks from then on until its results are there)."""
@@ -92,4 +95,4 @@ class _Walk:
         return turn * many, valu.latency if by_itself else 0.0
 
 
-__all__ = ["trip_clocks", "trips_to_cover"]
+__all__ = ["FROM_MEMORY", "Walk", "trip_clocks", "trips_to_cover"]

@@ -7,9 +7,11 @@ where they combine nothing that does not meet in another case.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import cut_for
 import pytest
 import selected
 import witnesses
@@ -42,3 +44,10 @@ def rows_have_witnesses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for text, target in texts:
         alone = witnesses.rows(text, target) - witnesses.witnessed(target) - witnesses.unverified(target)
         assert not alone, f"{target}: {sorted(alone)} have no witness from outside and no line in docs/unverified.md"
+
+
+@pytest.fixture(autouse=True)
+def as_warpgroups(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests with the mark are about what one warpgroup makes of a tile, also of a small one."""
+    with cut_for.warpgroups() if request.node.get_closest_marker("warpgroups") else nullcontext():
+        yield

@@ -14,6 +14,8 @@ import sympy
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 B, H, W, C, P, F, K, Y, X, N, T = wd.symbols("B H W C P F K Y X N T")
 CHIPS = ("gfx90a", "gfx942", "gfx950", "sm_80", "sm_90a")
 rng = np.random.default_rng(23)

@@ -18,6 +18,8 @@ from wavedsl.strategies.kernels import Form
 from wavedsl.strategies.warpgroups import BLOCK_COLUMNS, BLOCK_ROWS, MOST_AREA
 from wavedsl.tuning.candidates import Candidate
 
+pytestmark = pytest.mark.warpgroups
+
 GROUPS = {"ragged": (70, 0, 130, 5, 1), "one": (64,), "small": (3, 2, 0, 0, 1), "even": (128, 128)}
 
 

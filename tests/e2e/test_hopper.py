@@ -23,6 +23,8 @@ from wavedsl.runtime import toolchain
 import wavedsl as wd
 from wavedsl.reports import schedule_text
 
+pytestmark = pytest.mark.warpgroups
+
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.f32)
 FP8_E5M2 = Kind("f8e5m2", wd.f8e5m2, wd.f32, wd.f32)
 F16_SUMS = Kind("f16-sums", wd.f16, wd.f16, wd.f16)

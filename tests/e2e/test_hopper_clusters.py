@@ -23,6 +23,8 @@ from wavedsl.ir.kernel.builder import Builder
 import wavedsl as wd
 from wavedsl.reports import schedule_text
 
+pytestmark = pytest.mark.warpgroups
+
 attention = example_files.load("attention")
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.f32)
 SMALL = tiles(64, 64, 64, 64, 64)

@@ -19,6 +19,8 @@ from selected import slow
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 SMALL = tiles(64, 64, 64, 64, 64)
 WIDE = tiles(128, 64, 64, 64, 64)
 BF16_SUMS = Kind("bf16-sums", wd.bf16, wd.f32, wd.f32)

@@ -16,6 +16,8 @@ from wavedsl.ir.rounding import convert
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 I8_OUT = Kind("i8-out", wd.i8, wd.i32, wd.i8)
 BF16_OUT = Kind("bf16-out", wd.bf16, wd.f32, wd.bf16)

@@ -10,6 +10,8 @@ import pytest
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 M, N, K, T = wd.symbols("M N K T")
 F16, F32 = wd.f16, wd.f32
 PERSISTENT = wd.Schedule(persistent=True)

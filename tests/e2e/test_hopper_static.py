@@ -18,6 +18,8 @@ from products import BF16, F16, F16_OUT, I8, TF32, K, Kind, M, N
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 FP8 = Kind("f8e4m3", wd.f8e4m3, wd.f32, wd.bf16)
 FP8_OUT = Kind("f8e4m3-out", wd.f8e4m3, wd.f32, wd.f8e4m3)
 BF16_F32 = Kind("bf16-out-f32", wd.bf16, wd.f32, wd.f32)

@@ -7,10 +7,12 @@ Imported as `families` (pytest's `pythonpath` lists this folder). `on_chip` comp
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import cut_for
 import numpy as np
 import products
 import pytest
@@ -56,9 +58,11 @@ def philox(seed: int, count: int, offset: int = 0) -> np.ndarray:
 
 
 def on_chip(kernel: Any, case: Case, target: str, dynamic: Sequence[Any] = ()) -> Any:
-    """The kernel compiled for a chip and emulated on copies of the case's arguments, and what came of them compared."""
+    """The kernel compiled for a chip and emulated on copies of the case's arguments, and what came of them compared.
+    With extents of the call, tiles that one warpgroup computes stay so, as large sizes have them."""
     mine = _copies(case)
-    compiled = kernel.compile(*mine, target=target, subs=case.subs or None, dynamic=list(dynamic))
+    with cut_for.warpgroups() if dynamic else nullcontext():
+        compiled = kernel.compile(*mine, target=target, subs=case.subs or None, dynamic=list(dynamic))
     compiled.emulate(*mine)
     _compare(mine, case)
     return compiled
