@@ -61,13 +61,15 @@ class Joining(Protocol):
 @dataclass
 class Reduction:
     """`load` gives the cell of an element, `neutral` what stands for one beyond an end (None: `load` sees to it), `run`
-    the cell of several elements of a lane, in the order of their indices, where that takes less than to join theirs."""
+    the cell of several elements of a lane, in the order of their indices, where that takes less than to join theirs,
+    `vote` that of all lanes of a wave from each one's, where an instruction gives it."""
 
     load: Callable[[Fragment, int], Cell]
     join: Callable[[Cell, Cell], Cell]
     finish: Callable[[Cell], Value]
     neutral: Cell | None
     run: Callable[[Fragment, Sequence[int]], Cell] | None = None
+    vote: Callable[[Cell], Cell] | None = None
 
 
 @emitter("sum", "max", "min", "argmax", "argmin", "any", "all", "reduce")
@@ -156,7 +158,11 @@ def _joined_cells(
     far = high_lanes(bits, low.target.wave_size)
     cells = [parts[tuple(offsets[reduced.dims.index(x)] for x in names)] for offsets in reduced.element_offsets()]
     near = [bit for bit in bits if bit not in far]
-    cells = [cell for group in side_by_side(low.target, cells) for cell in _butterflies(low, group, near, how)]
+    vote = how.vote if isinstance(how, Reduction) and 1 << len(near) == low.target.wave_size else None
+    if vote is not None:
+        cells = [vote(cell) for cell in cells]
+    else:
+        cells = [cell for group in side_by_side(low.target, cells) for cell in _butterflies(low, group, near, how)]
     if far:
         cells = across_warps(low, far, cells, how.join)
     if plan.waves > 1 and not late:
@@ -260,11 +266,18 @@ def _reduction(low: Lowering, n: Node, layout: Layout, context: Context) -> Redu
         return _arg_extreme(low, n, layout, context)
     if n.op in ("any", "all"):
         one = 1 if n.op == "all" else 0
+
+        def vote(c: Cell) -> Cell:
+            """Whether any lane has one, or none has a zero."""
+            found = b.any_lane(b.cmp("ne", c[0], 0)) if not one else b.pnot(b.any_lane(b.cmp("eq", c[0], 0)))
+            return (as_word(b, found),)
+
         return Reduction(
             lambda v, i: (b.select(v.element(b, i), b.const(1, I32), b.const(0, I32)),),
             lambda x, y: (b.and_(x[0], y[0]) if one else b.or_(x[0], y[0]),),
             lambda c: b.cmp("ne", c[0], 0),
             (b.const(one, I32),),
+            vote=vote,
         )
     if n.op == "reduce":
         how = together(low, n)

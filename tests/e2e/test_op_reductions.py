@@ -238,3 +238,25 @@ def test_several_dimensions(op: str, dims: tuple[Any, Any], target: str) -> None
     compiled = agree(kernel, [given, out], target)
     compiled.emulate(given, out)
     np.testing.assert_array_equal(out, getattr(np, op)(given, axis=(1, 2)))
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("columns", [64, 500, 4096])
+@pytest.mark.parametrize("op", ["any", "all"])
+def test_all_lanes_of_a_wave_vote(op: str, columns: int, target: str, oracle: Callable[[str], str]) -> None:
+    """Where a row is all lanes', no exchange between them: the wave's mask says it. Rows beside each other in a wave,
+    and waves that share a row, among them."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 2, 0)])
+    def kernel(a: wd.Memory[M, N, wd.f32], b: wd.Memory[M, wd.i32]):
+        x = wd.read(a)
+        wd.write(wd.cast(wd.any(x > 4.0, dim=N) if op == "any" else wd.all(x < 4.0, dim=N), wd.i32), b)
+
+    a = np.random.default_rng(0).uniform(-4, 4, (23, columns)).astype(np.float32)
+    a[::3, 0], a[1::6, -1], a[7, columns // 2], a[11] = 5, 5, np.nan, 5
+    out = np.zeros(23, np.int32)
+    compiled = agree(kernel, [a, out], target, oracle)
+    compiled.emulate(a, out)
+    np.testing.assert_array_equal(out, (a > 4).any(1) if op == "any" else (a < 4).all(1))
+    if columns == 500:
+        assert not any(word in compiled.asm for word in ("bpermute", "swizzle", "dpp", "permlane", "shfl"))
