@@ -171,6 +171,8 @@ class Target:
     """Neighbouring lanes that exchange registers without shared memory."""
     row_patterns: bool = False
     """Whether lanes of a row of 16 hand over by patterns that cost nothing: neighbours, and halves that agree."""
+    loads_by_words: bool = False
+    """Whether a load of several words from global memory begins at any word; else at a multiple of its size."""
     shuffles_by_bytes: bool = False
     """Whether an exchange with lanes named at run time takes 4 times a lane's number."""
     lockstep: bool = False

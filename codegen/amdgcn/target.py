@@ -255,6 +255,7 @@ def _target(chip: Chip) -> Target:
         packed_f32=True,
         scalar_registers=True,
         row_patterns=True,
+        loads_by_words=True,
         per_simd=True,
         shuffle_lanes=WAVE,
         shuffles_by_bytes=True,

@@ -7,6 +7,9 @@ each lane, but what a lane reads is all there is; so is what it writes to bits o
 (SIDE BY SIDE) Array, lane's and uniform offset, mask and guard are the same, immediates follow each other, and together
 they fill 4, 8 or 16 bytes that begin at a multiple of as many. Where the array's end takes the place of a mask, its
 size is such a multiple, too.
+(BY WORDS) Loads of whole words on AMD's chips are of 8, 12 or 16 bytes from any word on: of the 27 words of a record
+that each lane reads, seven. Where the array's end takes the place of a mask, such a load lies in one record: of a size
+that divides the array's and the place of each lane.
 (SAME MEMORY) Nothing that is not pure lies between the first load and the last but accesses to other arrays, and fences
 of a warp where the kernel only reads the array; nor between the first store and the last but such fences, accesses to
 other arrays, and other stores of the array only where they are joined as well.
@@ -18,6 +21,7 @@ INVARIANT: a load stands where the first of its parts stood, a store where the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import gcd
 from typing import Any
 
 from wavedsl.ir.kernel.builder import Builder
@@ -36,7 +40,8 @@ def join_accesses(kernel: Kernel, target: Target | None = None) -> Kernel:
     """The kernel with wide loads and stores for those side by side."""
     aligned = kernel.notes.get(ALIGNED, {})
     twice: dict[int, list[Op]] = {}
-    joined = [run for region in list(kernel.body.regions()) for run in _runs(region, kernel, aligned, twice)]
+    words = target is not None and target.loads_by_words
+    joined = [run for region in list(kernel.body.regions()) for run in _runs(region, kernel, aligned, twice, words)]
     if not joined:
         return kernel
     fresh = fresh_kernel(kernel)
@@ -100,9 +105,11 @@ def _word(b: Builder, v: Value) -> Value:
     return b.bitcast(v, B32)
 
 
-def _runs(region: Region, kernel: Kernel, aligned: Mapping[str, int], twice: dict[int, list[Op]]) -> list[list[Op]]:
+def _runs(
+    region: Region, kernel: Kernel, aligned: Mapping[str, int], twice: dict[int, list[Op]], words: bool = False
+) -> list[list[Op]]:
     """Accesses of a region that become one, each in the order of their places. `twice`: loads that are equal to one of
-    them, which it is given."""
+    them, which it is given; `words`: loads begin at any word."""
     found: list[list[Op]] = []
     loads: dict[Any, dict[int, Op]] = {}
     stores: dict[Any, dict[int, Op]] = {}
@@ -116,7 +123,7 @@ def _runs(region: Region, kernel: Kernel, aligned: Mapping[str, int], twice: dic
     def close(groups: dict[Any, dict[int, Op]], keys: Iterable[Any]) -> None:
         for key in list(keys):
             group = groups.pop(key)
-            runs = _split(group, aligned.get(name(key), 1))
+            runs = _split(group, aligned.get(name(key), 1), words and groups is loads)
             if groups is loads or (sum(map(len, runs)) == len(group) and _in_order(runs, when)):
                 found.extend(runs)
 
@@ -173,8 +180,8 @@ def _small(op: Op) -> bool:
     return op.attrs["bytes"] in (2, 4) and op.args[5].type.words == 1
 
 
-def _split(group: dict[int, Op], aligned: int) -> list[list[Op]]:
-    """The widest aligned runs of a group without gaps."""
+def _split(group: dict[int, Op], aligned: int, words: bool = False) -> list[list[Op]]:
+    """The widest aligned runs of a group without gaps; of whole words, with `words`, such that begin at any."""
     first = next(iter(group.values()))
     if len(group) < 2 or not _small(first) or "cache" in first.attrs:
         return []
@@ -182,6 +189,8 @@ def _split(group: dict[int, Op], aligned: int) -> list[list[Op]]:
     most = min(multiple_of(voff), multiple_of(soff), aligned)
     if first.attrs.get("bounded"):
         most = min(most, multiple_of(buf.op.args[1])) if buf.op is not None and buf.op.name == "buffer" else 1
+    if words and size == 4:
+        return _by_words(group, first, most) if min(multiple_of(voff), multiple_of(soff), aligned) >= 4 else []
     found = []
     taken: set[int] = set()
     for width in (w for w in WIDTHS if w <= most):
@@ -191,6 +200,44 @@ def _split(group: dict[int, Op], aligned: int) -> list[list[Op]]:
                 taken.update(places)
                 found.append([group[p] for p in places])
     return found
+
+
+def _by_words(group: dict[int, Op], first: Op, most: int) -> list[list[Op]]:
+    """The longest runs of words without gaps; of an access that the array's end may mask, each within one of the
+    records of which array and lane's place are multiples, or, of `most` bytes, aligned."""
+    buf, voff, soff = first.args[:3]
+    record = 0
+    if first.attrs.get("bounded"):
+        size = buf.op.args[1] if buf.op is not None and buf.op.name == "buffer" else None
+        record = max(most, 0 if size is None else gcd(divisor(size), divisor(voff), divisor(soff)))
+    found = []
+    places = sorted(group)
+    while places:
+        run = [places[0]]
+        while len(run) < WIDTHS[0] // 4 and run[-1] + 4 in group and run[-1] + 4 in places:
+            run.append(run[-1] + 4)
+        while record and run[0] // record != run[-1] // record:
+            run.pop()
+        if len(run) > 1:
+            found.append([group[p] for p in run])
+        places = [p for p in places if p not in run]
+    return found
+
+
+def divisor(v: Value) -> int:
+    """A number that is known to divide an integer, 0 for zero."""
+    if v.const is not None:
+        return abs(int(v.const))
+    op = v.op
+    if op is not None and op.name == "mul":
+        return divisor(op.args[0]) * divisor(op.args[1])
+    if op is not None and op.name in ("add", "sub"):
+        return gcd(divisor(op.args[0]), divisor(op.args[1]))
+    if op is not None and op.name == "shl" and op.args[1].const is not None:
+        return divisor(op.args[0]) << int(op.args[1].const)
+    if op is not None and op.name in ("zext", "sext"):
+        return divisor(op.args[0])
+    return multiple_of(v)
 
 
 def _array(op: Op) -> Value | None:
