@@ -33,6 +33,8 @@ from wavedsl.ir.target import Target
 
 OFFSET_LIMIT = 1 << 32
 """Bytes that the 32-bit offset of a lane reaches."""
+NEAR = 1 << 20
+"""Bytes from an array's start, along a dimension, that a lane's offset takes beside what its tile's do."""
 
 
 @dataclass
@@ -173,10 +175,22 @@ class GlobalAccess:
                 soff = total(b, [uniform[i] for i in view.inner])
             return buffer, total(b, [*lane_terms, scaled(b, row, view.stride)]), soff
         if info.large:
-            return self._buffer(self._wide_offset(range(len(self.names)))), total(b, lane_terms), 0
+            near = self._near()
+            apart = [i for i in range(len(self.names)) if i not in near]
+            return self._buffer(self._wide_offset(apart)), total(b, [*lane_terms, sum(near.values())]), 0
         buffer = self._buffer(None)
         soff = total(b, [u for i, u in enumerate(uniform) if i not in in_voff])
         return buffer, total(b, lane_terms + [u for i, u in enumerate(uniform) if i in in_voff]), soff
+
+    def _near(self) -> dict[int, int]:
+        """Dimensions whose first coordinate is a number, such as a slice's of a record, and the bytes up to there: a
+        lane's offset takes them, so that slices have one buffer."""
+        found: dict[int, int] = {}
+        for i, d in enumerate(self.names):
+            first, stride = self._first(d), self.strides[i]
+            if isinstance(first, int) and isinstance(stride, int) and 0 <= first * stride <= NEAR:
+                found[i] = first * stride
+        return found
 
     def _first(self, d: str) -> Any:
         """The first coordinate of this wave's tile."""

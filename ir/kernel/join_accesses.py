@@ -186,11 +186,11 @@ def _split(group: dict[int, Op], aligned: int, words: bool = False) -> list[list
     if len(group) < 2 or not _small(first) or "cache" in first.attrs:
         return []
     size, (buf, voff, soff) = first.attrs["bytes"], first.args[:3]
-    most = min(multiple_of(voff), multiple_of(soff), aligned)
+    most = begins = min(multiple_of(voff), multiple_of(soff), aligned, *map(multiple_of, _moved(buf)))
     if first.attrs.get("bounded"):
         most = min(most, multiple_of(buf.op.args[1])) if buf.op is not None and buf.op.name == "buffer" else 1
     if words and size == 4:
-        return _by_words(group, first, most) if min(multiple_of(voff), multiple_of(soff), aligned) >= 4 else []
+        return _by_words(group, first, most) if begins >= 4 else []
     found = []
     taken: set[int] = set()
     for width in (w for w in WIDTHS if w <= most):
@@ -231,7 +231,7 @@ def divisor(v: Value) -> int:
     op = v.op
     if op is not None and op.name == "mul":
         return divisor(op.args[0]) * divisor(op.args[1])
-    if op is not None and op.name in ("add", "sub"):
+    if op is not None and op.name in ("add", "sub", "max_s"):
         return gcd(divisor(op.args[0]), divisor(op.args[1]))
     if op is not None and op.name == "shl" and op.args[1].const is not None:
         return divisor(op.args[0]) << int(op.args[1].const)
@@ -241,10 +241,27 @@ def divisor(v: Value) -> int:
 
 
 def _array(op: Op) -> Value | None:
-    """The parameter that an access goes to."""
-    made = op.args[0].op
-    base = made.args[0].op if made is not None and made.name == "buffer" else None
-    return base.results[0] if base is not None and base.name == "param" else None
+    """The parameter that an access goes to, where its buffer may begin further on."""
+    found = [v for v in _summands(op.args[0]) if v.op is not None and v.op.name == "param"]
+    return found[0] if len(found) == 1 else None
+
+
+def _moved(buffer: Value) -> list[Value]:
+    """What is added to the parameter where a buffer begins."""
+    return [v for v in _summands(buffer) if v.op is None or v.op.name != "param"]
+
+
+def _summands(buffer: Value) -> list[Value]:
+    """What the base of a buffer is the sum of."""
+    made = buffer.op
+    left, found = [made.args[0]] if made is not None and made.name == "buffer" else [], []
+    while left:
+        v = left.pop()
+        if v.op is not None and v.op.name == "add":
+            left += v.op.args
+        else:
+            found.append(v)
+    return found
 
 
 __all__ = ["join_accesses"]

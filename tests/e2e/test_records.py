@@ -40,6 +40,17 @@ def test_records(words: int, rows: int, target: str, oracle: Callable[[str], str
         assert sorted(loads) == sorted([16] * (words // 4) + [4 * (words % 4)] * (words % 4 > 0))
 
 
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("words", [3, 27])
+def test_records_of_a_call(words: int, target: str) -> None:
+    """Extents of the call: workgroups have a base of their own, and its slices one buffer."""
+    x = np.random.default_rng(0).integers(-3, 4, (77, words)).astype(np.float32)
+    compiled = agree(weighted(words), [x, np.zeros(77, np.float32)], target, dynamic=[N])
+    if target.startswith("gfx"):
+        loads = [op for op in compiled.kernel_ir.body.walk() if op.name == "load.global"]
+        assert len(loads) == -(-words // 4) and len({op.args[0].id for op in loads}) == 1
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_words_of_other_records_stay_apart(target: str) -> None:
     """Neighbours in memory of which the array's end may lie between."""
