@@ -46,7 +46,7 @@ from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
 from wavedsl.ir.regions.first_loads import late_loads, resident_groups, trip_time
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
-from wavedsl.ir.regions.windows import many_products
+from wavedsl.ir.regions.windows import gathers, many_products
 from wavedsl.ir.schedule.taps import Window
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
@@ -239,16 +239,29 @@ class Attempts:
             return plan, kernel, lack
         best, least = (plan, kernel, lack), DEAREST * _straight(plan, kernel)
         bases = [replace(x, spared=NO_READS) for x in ([plan] if plan.partition is given.partition else [plan, given])]
-        for windows in (WINDOWS, [w._replace(loads=0) for w in WINDOWS]):
+        wide = [*WINDOWS, *(w._replace(rows=True) for w in WINDOWS if gathers(plan.graph, plan.target))]
+        for windows in (wide, [w._replace(loads=0) for w in WINDOWS]):
             crowded = False
             for other, found in self._lowered(replace(base, window=w) for base in bases for w in windows):
                 rest, clocks = _crowding_in_window(other, found), _straight(other, found)
-                crowded |= rest > lack
+                crowded |= rest > max(0.0, lack)
                 if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
                     best, least = (other, found, rest), ALIKE * clocks
             if not crowded:
                 break
-        return best
+        return self._reading_first(*best)
+
+    def _reading_first(self, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
+        """The same with reads of shared memory in front of what is computed beside, where that costs registers alone,
+        and no resident workgroup: waves that go in order wait for less then."""
+        if plan.target.assembler_schedules or not plan.window.copies:
+            return plan, kernel, lack
+        groups = _of_grid(plan)
+        for other, found in self._lowered([replace(plan, window=plan.window._replace(reads=True))]):
+            resident = [resident_groups(k, plan.target, groups) for k in (kernel, found)]
+            if resident[1] >= resident[0] and crowding(other, found) <= max(0.0, lack):
+                return other, found, max(0.0, crowding(other, found))
+        return plan, kernel, lack
 
     def busier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """The plan and its kernel, or those of more waves where shared memory leaves room for so few, or the grid has

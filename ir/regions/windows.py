@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph
+from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.schedule.place_barriers import place_barriers
 from wavedsl.ir.schedule.steps import BodySchedule, Step
-from wavedsl.ir.schedule.taps import taps
+from wavedsl.ir.schedule.taps import Taps, taps
 from wavedsl.ir.staging.plan_reads import GAP, alignment, gap_fits
 from wavedsl.ir.target import Target
 
@@ -33,6 +34,11 @@ def many_products(graph: Graph, target: Target) -> bool:
     return sum(n.op in PRODUCTS for n in nodes) >= MANY
 
 
+def gathers(graph: Graph, target: Target) -> bool:
+    """Whether a kernel reads what is no tile of an array, and whether such rows are copied is decided by its clocks."""
+    return target.copy_linear and any(n.op == "read" and n.dims and not is_tile(graph, n) for n in graph.region.nodes)
+
+
 def in_window(low: Lowering, steps: Sequence[Step], slots: Mapping[str, int]) -> BodySchedule:
     """The steps' order. Raises ConstraintError where they are none of products that can follow each other so, or where
     shared memory has no room even for the tiles of a few."""
@@ -42,8 +48,16 @@ def in_window(low: Lowering, steps: Sequence[Step], slots: Mapping[str, int]) ->
     over = low.notes.after = _placed(low, found.spans)
     kind = f"{low.reads.window.copies} products ahead"
     body = BodySchedule(list(found.order), [0] * len(steps), 1, {}, (), 0, 0, kind)
-    place_barriers(body, steps, slots, cyclic=False, over=over, starts=found.starts)
+    place_barriers(body, steps, slots, cyclic=False, over=over, starts=_ends_of_taps(low, steps, found))
     return body
+
+
+def _ends_of_taps(low: Lowering, steps: Sequence[Step], found: Taps) -> list[int]:
+    """Where barriers may stand: between taps; of a workgroup that has the unit to itself in front of a tap's product,
+    which some waves then multiply while others read for the next one, if copies come by themselves and early enough."""
+    alone = low.target.resident_waves(1, low.room.top, low.kernel.block) < 2 * low.kernel.waves
+    early = low.reads.window.copies > 1 and all(s.kind != "swrite" for s in steps)
+    return found.behind_reads(steps) if alone and early else found.starts
 
 
 def _placed(low: Lowering, spans: Mapping[str, tuple[int, int]]) -> dict[str, Sequence[str]]:
@@ -65,9 +79,7 @@ def _placed(low: Lowering, spans: Mapping[str, tuple[int, int]]) -> dict[str, Se
     return over
 
 
-def _places(
-    base: int, tiles: Mapping[str, Staged], spans: Mapping[str, tuple[int, int]]
-) -> tuple[dict[str, int], int]:
+def _places(base: int, tiles: Mapping[str, Staged], spans: Mapping[str, tuple[int, int]]) -> tuple[dict[str, int], int]:
     """Where each tile begins, from byte `base` on, and where the last of them ends."""
     found: dict[str, int] = {}
     for name, s in tiles.items():
@@ -86,4 +98,4 @@ def _meet(s: Staged, other: Staged) -> bool:
     return s.offset < other.offset + other.place.bytes and other.offset < s.offset + s.place.bytes
 
 
-__all__ = ["in_window", "many_products"]
+__all__ = ["gathers", "in_window", "many_products"]

@@ -94,8 +94,8 @@ def place_barriers(
 
 
 def _of_taps(arcs: Sequence[_Arc], starts: Sequence[int]) -> list[int]:
-    """The taps' starts at which a barrier stands: the last one in front of what ends an arc, where no other lies between
-    its ends."""
+    """The taps' starts at which a barrier stands: the last one in front of what ends an arc, where no other lies
+    between its ends."""
     chosen: list[int] = []
     for a in sorted(arcs, key=lambda a: (a.end, a.start)):
         place = bisect_right(starts, a.end) - 1

@@ -14,23 +14,28 @@ since stores stand behind all products here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.early_loads import is_load
 from wavedsl.ir.schedule.steps import Key, Step, shared_readers, shared_writers
 
-LOADS, COMPUTES, STORES = range(3)
-"""Sections of a tap, in the order in which they stand: what starts loads and copies for later taps, what reads
-shared memory and computes, and stores to shared memory of what was loaded."""
+LOADS, READS, COMPUTES, STORES = range(4)
+"""Sections of a tap, in the order in which they stand: what starts loads and copies for later taps, reads of
+shared memory that come first, what computes, and stores to shared memory of what was loaded."""
 
 
 class Window(NamedTuple):
     """By how many taps `copies` to shared memory start before the tap that reads them, and `loads` to registers before
-    the one that uses them (0: where they stand in the program). No copies ahead: no taps, all loads stand first."""
+    the one that uses them (0: where they stand in the program). No copies ahead: no taps, all loads stand first.
+    `rows`: whether gathered rows that several waves need are copied, too; `reads`: whether reads of shared memory stand
+    in front of what their tap computes."""
 
     copies: int
     loads: int
+    rows: bool = False
+    reads: bool = False
 
 
 NO_WINDOW = Window(0, 0)
@@ -53,6 +58,15 @@ class Taps:
         """Positions in the order where taps begin."""
         of = [self.of[i] for i in self.order]
         return [p for p in range(1, len(of)) if of[p] != of[p - 1]]
+
+    def behind_reads(self, steps: Sequence[Step]) -> list[int]:
+        """The same, but a tap that reads shared memory ends behind its last read, in front of what it multiplies."""
+        found = list(self.starts)
+        for k, (start, end) in enumerate(pairwise(self.starts)):
+            if self.of[self.order[start]] >= 0:
+                reads = [p for p in range(start, end) if steps[self.order[p]].kind == "sread"]
+                found[k + 1] = max(reads, default=end - 1) + 1
+        return found
 
 
 def taps(steps: Sequence[Step], window: Window) -> Taps | None:
@@ -131,6 +145,8 @@ class _Order:
             elif s.kind != "effect":
                 of[i] = soonest
                 section[i] = min((section[u] for u in after if of[u] == soonest), default=COMPUTES)
+                if s.kind == "sread" and self.window.reads:
+                    section[i] = min(section[i], READS)
         maker = {key: i for i, s in enumerate(steps) for key in s.defs}
         for i, s in enumerate(steps):  # of a tap's loads those that wait for nothing come before what places others
             if section[i] == LOADS:

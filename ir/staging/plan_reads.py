@@ -553,8 +553,8 @@ def _better_staged(low: Lowering, n: Node, rows: GatheredRows) -> bool:
         return True
     _, clocks, _ = low.unit_cost("load.global", size)
     region = low.region_of(n)
-    beside = 1  # in straight code waves would wait for what they copy, and for each other
-    if region.dim is not None:
+    beside = 1  # with all loads first waves would wait for what they copy, and for each other
+    if region.dim is not None or low.reads.window.rows:
         reads = (x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x))
         beside = sum(bool(contraction_fed(low, x)) for x in reads)
     return (1 if rows.runs else 2) * beside * len(groups) * clocks >= product_clocks(low, region)

@@ -1,10 +1,9 @@
-"""Products that Python unrolls, each of reads of its own: filters of which every place is a product, parts of
-sums.
+"""Products that Python unrolls, each of reads of its own: filters of which every place is a product, parts of sums.
 
 Straight code had shared memory of its own for every tile, and registers of its own for every load: a filter's nine
-places left room for one workgroup on a compute unit. Tiles take each other's places, and what a product multiplies comes
-a few products ahead, where a unit is done earlier so. Shared memory is what the emulator watches: a reader that has not
-been waited for is a race.
+places left room for one workgroup on a compute unit. Tiles take each other's places, and what a product multiplies
+comes a few products ahead, where a unit is done earlier so. Shared memory is what the emulator watches: a reader that
+has not been waited for is a race.
 """
 
 from __future__ import annotations
@@ -55,7 +54,9 @@ def parts(rows: int, columns: int, count: int) -> Any:
     """So many products that go on in one another's sums, and a bias behind them."""
 
     @wd.wave([wd.WorkgroupConstraint(M, rows, 0), wd.WorkgroupConstraint(N, columns, 1)])
-    def kernel(a: wd.Memory[T, M, K, F16], b: wd.Memory[T, N, K, F16], bias: wd.Memory[N, F32], y: wd.Memory[M, N, F32]):
+    def kernel(
+        a: wd.Memory[T, M, K, F16], b: wd.Memory[T, N, K, F16], bias: wd.Memory[N, F32], y: wd.Memory[M, N, F32]
+    ):
         total = wd.Register[M, N, F32](0.0)
         for t in range(count):
             total = wd.mma(wd.read(a[t, :, :]), wd.read(b[t, :, :]), total)
@@ -72,8 +73,8 @@ def parts_case(t: int, m: int, n: int, k: int) -> Case:
 
 @wd.wave([wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1)])
 def two_sums(a: wd.Memory[T, M, K, F16], b: wd.Memory[T, N, K, F16], y: wd.Memory[M, N, F32], z: wd.Memory[M, N, F32]):
-    """Each of A's parts is multiplied twice: by B's of its own number, and by the one before, which is read for the last
-    time then. The first sum scales what the second one takes."""
+    """Each of A's parts is multiplied twice: by B's of its own number, and by the one before, which is read for the
+    last time then. The first sum scales what the second one takes."""
     first, second = wd.Register[M, N, F32](0.0), wd.Register[M, N, F32](0.0)
     before = wd.read(b[0, :, :])
     for t in range(1, 9):
@@ -142,7 +143,7 @@ def test_who_takes_a_place_too_early_is_found(target: str, monkeypatch: pytest.M
     monkeypatch.setattr(windows, "place_barriers", lambda *args, over, **rest: barriers(*args, **rest))
     case = parts_case(9, 128, 128, 64)
     kernel = parts(64, 64, 9)
-    with pytest.raises(wd.EmulationError, match="race|missing-wait"):
+    with pytest.raises(wd.EmulationError, match=r"race|missing-wait"):
         on_chip(kernel, case, target, case.dynamic)
 
 
@@ -160,8 +161,8 @@ SIZES = {
     "filter": (filter_at_size, {"gfx942": 3.2, "gfx950": 4.1, "sm_80": 3.5}),
     "parts": (parts_at_size, {"gfx942": 2.5, "gfx950": 2.0, "sm_80": 2.6}),
 }
-"""What a launch is given, and its clocks by the model in those that memory takes for the bytes. With all loads first: filter
-5.4, 4.5, 4.9; parts 4.5, 3.2, 3.9."""
+"""What a launch is given, and its clocks by the model in those that memory takes for the bytes. With all loads first:
+filter 5.4, 4.5, 4.9; parts 4.5, 3.2, 3.9."""
 
 
 @pytest.mark.parametrize("target", CHIPS)

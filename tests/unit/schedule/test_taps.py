@@ -10,7 +10,9 @@ from wavedsl.ir.schedule.taps import Window, taps
 
 def step(name: str, kind: str, uses: str = "", defs: str = "", **rest: object) -> Step:
     """A step that uses and makes values named by words."""
-    return Step(name, kind, (), 1, tuple((u,) for u in uses.split()), tuple((d,) for d in defs.split()), _nothing, **rest)
+    return Step(
+        name, kind, (), 1, tuple((u,) for u in uses.split()), tuple((d,) for d in defs.split()), _nothing, **rest
+    )
 
 
 def _nothing(context: object) -> None: ...
