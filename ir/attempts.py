@@ -237,19 +237,25 @@ class Attempts:
         copies alone do."""
         if self.choices.stages is not None or not many_products(plan.graph, plan.target):
             return plan, kernel, lack
-        best, least = (plan, kernel, lack), DEAREST * _straight(plan, kernel)
+        best, least = (plan, kernel, lack), DEAREST * self._straight(plan, kernel)
         bases = [replace(x, spared=NO_READS) for x in ([plan] if plan.partition is given.partition else [plan, given])]
         wide = [*WINDOWS, *(w._replace(rows=True) for w in WINDOWS if gathers(plan.graph, plan.target))]
         for windows in (wide, [w._replace(loads=0) for w in WINDOWS]):
             crowded = False
             for other, found in self._lowered(replace(base, window=w) for base in bases for w in windows):
-                rest, clocks = _crowding_in_window(other, found), _straight(other, found)
+                rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
                 crowded |= rest > max(0.0, lack)
                 if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
                     best, least = (other, found, rest), ALIKE * clocks
             if not crowded:
                 break
         return self._reading_first(*best)
+
+    def _straight(self, plan: Plan, kernel: Kernel) -> float:
+        """Clocks of a unit for a workgroup of straight code, of as many as it has at a time."""
+        resident = resident_groups(kernel, plan.target, _of_grid(plan))
+        bytes = sum(info.span() or 0 for info in self.arrays.values())
+        return straight_clocks(kernel, plan.target, resident, bytes / (_grid(plan) or inf))
 
     def _reading_first(self, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
         """The same with reads of shared memory in front of what is computed beside, where that costs registers alone,
@@ -349,11 +355,6 @@ class Attempts:
             decided = kernel.notes["decisions"]
             kernel.notes["decisions"] = replace(decided, reasons=(*decided.reasons, *why))
         return kernel
-
-
-def _straight(plan: Plan, kernel: Kernel) -> float:
-    """Clocks of a unit for a workgroup of straight code, of as many as it has at a time."""
-    return straight_clocks(kernel, plan.target, resident_groups(kernel, plan.target, _of_grid(plan)))
 
 
 def _crowding_in_window(plan: Plan, kernel: Kernel) -> float:

@@ -12,18 +12,24 @@ the same, not a prediction.
 
 from __future__ import annotations
 
+from math import inf
+
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG
 from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, WIDTHS, unit_clocks
 from wavedsl.ir.target import Target
 
 COPY = "copy.async"
+MOVES = LOADS | {COPY, "store.global"}
 
 
-def straight_clocks(kernel: Kernel, target: Target, resident: int) -> float:
-    """Clocks per workgroup of a unit that holds so many at a time."""
+def straight_clocks(kernel: Kernel, target: Target, resident: int, bytes: float = 0.0) -> float:
+    """Clocks per workgroup of a unit that holds so many at a time. `bytes`: a workgroup's share of the arrays, which
+    memory moves once at the least, as far as the kernel asks for so much."""
     alone = _Alone(target, kernel.waves).clocks(kernel.body)
-    busy = unit_clocks(kernel, target, resident)
+    moved = kernel.block * sum(op.attrs["bytes"] for op in kernel.body.walk() if op.name in MOVES)
+    memory = min(bytes, moved) * target.units / (target.memory_rate or inf)
+    busy = max(memory, unit_clocks(kernel, target, resident))
     waits, queued, taken = max(0.0, alone - busy), 0.0, alone
     for groups in range(1, resident + 1):
         through = busy * (1 + queued)

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from families import Case, both_tests, normal, on_chip, whole, wide
+from wavedsl.ir.kernel.straight_clocks import straight_clocks
+from wavedsl.ir.kernel.unit_clocks import unit_clocks
 from wavedsl.ir.regions import windows
 from wavedsl.runtime.emulator.cycle_chips import model_of
 from wavedsl.runtime.on_emulator import sample
 
 import wavedsl as wd
+from wavedsl.targets import get_target
 
 B, C, E, H, I, J, K, M, N, T, W, X, Y = wd.symbols("B C E H I J K M N T W X Y")
 F16, F32 = wd.f16, wd.f32
@@ -173,3 +176,18 @@ def test_clocks_beside_memorys(name: str, target: str) -> None:
     compiled = kernel.compile(*arguments, target=target)
     moved = sum(a.nbytes for a in arguments) / chip.dram_rate
     assert sample(compiled, arguments).replay().cycles / moved < most[target]
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_what_orders_are_compared_by(target: str) -> None:
+    """Workgroups that wait fill each other's gaps until a unit, or memory, has no more to give."""
+    kernel, arguments = parts_at_size()
+    compiled, chip = kernel.compile(*arguments, target=target), get_target(target)
+    code = compiled.kernel_ir
+    clocks = [straight_clocks(code, chip, resident) for resident in (1, 2, 4, 32)]
+    assert clocks == sorted(clocks, reverse=True) and clocks[0] > 1.3 * clocks[2]
+    assert clocks[3] == pytest.approx(unit_clocks(code, chip, 32), rel=0.02)
+    # A workgroup's share of the arrays; it asks for no more than its own tiles.
+    own = 9 * 2 * 64 * 64 * 2 + 64 * 64 * 4
+    asked = straight_clocks(code, chip, 32, 1e12) * chip.memory_rate / chip.units
+    assert own <= asked < 1.3 * own
