@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from wavedsl.ir.addresses.staged import Staged
-from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph
+from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, factors
 from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.lower.lowering import Lowering
@@ -27,11 +27,26 @@ MANY = 3
 
 
 def many_products(graph: Graph, target: Target) -> bool:
-    """Whether a kernel is straight code with many products of what it reads, by instructions that a wave waits for."""
+    """Whether a kernel is straight code in which many products bring reads of their own, by instructions that a wave
+    waits for."""
     nodes = graph.region.nodes
     if target.asynchronous or any(n.op in REGIONS for n in nodes):
         return False
-    return sum(n.op in PRODUCTS for n in nodes) >= MANY
+    seen: set[int] = set()
+    return sum(_brings_reads(n, seen) for n in nodes if n.op in PRODUCTS) >= MANY
+
+
+def _brings_reads(n: Node, seen: set[int]) -> bool:
+    """Whether a product multiplies what is made of reads that none of the products before needs; adds to what has been
+    `seen` of values that products need."""
+    found, todo = False, [n.inputs[p] for p in factors(n)]
+    while todo:
+        x = todo.pop()
+        if x.id not in seen and x.op not in PRODUCTS:
+            seen.add(x.id)
+            found |= x.op == "read" and bool(x.dims)
+            todo += x.inputs
+    return found
 
 
 def gathers(graph: Graph, target: Target) -> bool:
