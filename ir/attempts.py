@@ -37,6 +37,7 @@ from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
 from wavedsl.ir.kernel.pressure import pressure
+from wavedsl.ir.kernel.straight_clocks import straight_clocks
 from wavedsl.ir.kernel.unit_clocks import meeting_clocks, unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
@@ -45,6 +46,8 @@ from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
 from wavedsl.ir.regions.first_loads import late_loads, resident_groups, trip_time
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
+from wavedsl.ir.regions.windows import gathers, many_products
+from wavedsl.ir.schedule.taps import Window
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
 
@@ -75,6 +78,11 @@ FILLED = 2
 """Waves for each SIMD that a grid of few workgroups gets by more waves to a row. By gfx942's model 256 rows of 131072
 logits take 401 us in 2 waves, one to every second SIMD, when one of each is drawn (4: 224, 8: 216, 16: 234), and 96 us
 (69, 52, 70) for a policy's loss and gradient."""
+WINDOWS = (Window(1, 1), Window(2, 1))
+"""How far straight code's copies and loads are tried to run ahead."""
+ALIKE = 49 / 50
+"""What a longer window has to take at most of a shorter one's clocks: it takes shared memory and registers."""
+NO_READS: frozenset[int] = frozenset()
 LONG_LOOP = 4
 """Trips of a loop from which on it matters how many waves share one."""
 
@@ -99,11 +107,13 @@ class Attempts:
         graph = with_gathers(self.graph, self.dims, self.arrays, target)
         for plan in plans(graph, self.dims, target, contiguous_rows(graph, self.arrays), in_turn=turns):
             try:
+                given = plan
                 plan, kernel = self.fitted(plan)
                 plan, kernel = self.finer(plan, kernel)
                 if asked.ping_pong and not turns:
                     check_apart(self.graph, kernel)
                 plan, kernel, lack = self.roomier(plan, kernel)
+                plan, kernel, lack = self.in_windows(given, plan, kernel, lack)
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
                 choices = asked
@@ -130,7 +140,7 @@ class Attempts:
     def _lower(self, plan: Plan, choices: Choices) -> Kernel:
         return lower(
             plan.graph, plan.partition, plan.inference, self.arrays, self.params, plan.target, dynamic=self.dynamic,
-            choices=choices, spared=plan.spared,
+            choices=choices, spared=plan.spared, window=plan.window,
         )  # fmt: skip
 
     def fitted(self, plan: Plan, choices: Choices | None = None) -> tuple[Plan, Kernel]:
@@ -220,6 +230,45 @@ class Attempts:
                 break
         return plan, kernel, lack
 
+    def in_windows(self, given: Plan, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
+        """The plan and its kernel, or, of straight code with many products, those whose operands are brought while
+        others are multiplied: by the plan, or by the one `given` at first, where registers do not lack more so and a
+        unit is done a tenth earlier; and how many registers lack. Where loads to registers have no room to come early,
+        copies alone do."""
+        if self.choices.stages is not None or not many_products(plan.graph, plan.target):
+            return plan, kernel, lack
+        best, least = (plan, kernel, lack), DEAREST * self._straight(plan, kernel)
+        bases = [replace(x, spared=NO_READS) for x in ([plan] if plan.partition is given.partition else [plan, given])]
+        wide = [*WINDOWS, *(w._replace(rows=True) for w in WINDOWS if gathers(plan.graph, plan.target))]
+        for windows in (wide, [w._replace(loads=0) for w in WINDOWS]):
+            crowded = False
+            for other, found in self._lowered(replace(base, window=w) for base in bases for w in windows):
+                rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
+                crowded |= rest > max(0.0, lack)
+                if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
+                    best, least = (other, found, rest), ALIKE * clocks
+            if not crowded:
+                break
+        return self._reading_first(*best)
+
+    def _straight(self, plan: Plan, kernel: Kernel) -> float:
+        """Clocks of a unit for a workgroup of straight code, of as many as it has at a time."""
+        resident = resident_groups(kernel, plan.target, _of_grid(plan))
+        bytes = sum(info.span() or 0 for info in self.arrays.values())
+        return straight_clocks(kernel, plan.target, resident, bytes / (_grid(plan) or inf))
+
+    def _reading_first(self, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
+        """The same with reads of shared memory in front of what is computed beside, where that costs registers alone,
+        and no resident workgroup: waves that go in order wait for less then."""
+        if plan.target.assembler_schedules or not plan.window.copies:
+            return plan, kernel, lack
+        groups = _of_grid(plan)
+        for other, found in self._lowered([replace(plan, window=plan.window._replace(reads=True))]):
+            resident = [resident_groups(k, plan.target, groups) for k in (kernel, found)]
+            if resident[1] >= resident[0] and crowding(other, found) <= max(0.0, lack):
+                return other, found, max(0.0, crowding(other, found))
+        return plan, kernel, lack
+
     def busier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """The plan and its kernel, or those of more waves where shared memory leaves room for so few, or the grid has
         so few, that SIMDs have nothing to do, and the unit is done earlier so: waves that share a product's columns may
@@ -306,6 +355,15 @@ class Attempts:
             decided = kernel.notes["decisions"]
             kernel.notes["decisions"] = replace(decided, reasons=(*decided.reasons, *why))
         return kernel
+
+
+def _crowding_in_window(plan: Plan, kernel: Kernel) -> float:
+    """Registers that lack of straight code whose loads start early. An assembler that orders instructions itself moves
+    none of them over the barriers between products: 308 in the text's order are 255 and 2 KB spilled, 215 are 148."""
+    lack = crowding(plan, kernel)
+    if plan.window.loads and plan.target.assembler_schedules:
+        lack = max(lack, pressure(kernel, plan.target) - wave_room(plan.target, plan.partition.waves))
+    return max(0.0, lack)
 
 
 def clocks_on_unit(plan: Plan, kernel: Kernel) -> float:

@@ -38,8 +38,10 @@ from wavedsl.ir.regions.over_tiles import behind_tiles
 from wavedsl.ir.regions.ring_plans import plan_rings
 from wavedsl.ir.regions.roles import begin, release
 from wavedsl.ir.regions.roles import run as run_roles
+from wavedsl.ir.regions.windows import in_window
 from wavedsl.ir.schedule.plan_body import program_order
 from wavedsl.ir.schedule.steps import Context, Env, Step
+from wavedsl.ir.schedule.taps import NO_WINDOW, Window
 from wavedsl.ir.staging.made_tiles import plan_made
 from wavedsl.ir.staging.strategy import choose
 from wavedsl.ir.target import Target
@@ -57,9 +59,11 @@ def lower(
     choices: Choices | None = None,
     name: str | None = None,
     spared: frozenset[int] = frozenset(),
+    window: Window = NO_WINDOW,
 ) -> Kernel:
     """Kernel IR of the whole graph. `dynamic` maps hidden parameters (`extent K`, `stride a[0]`) to parameter
-    indices. `spared`: reads that do not go through shared memory, because others have no room there."""
+    indices. `spared`: reads that do not go through shared memory, because others have no room there. `window`: how far
+    ahead loads of straight code start."""
     entry = entry_name(name or graph.name)
     kernel = Kernel(entry, target.name, list(params), Body(), target.wave_size, partition.waves)
     kernel.grid = _static_grid(partition)
@@ -67,7 +71,7 @@ def lower(
     if choices.cache_swizzle and target.cache_swizzle:
         arrays = {name: _cache_swizzled(info, choices.cache_swizzle) for name, info in arrays.items()}
     low = Lowering(kernel, graph, partition, inference, arrays, target, dict(dynamic or {}), choices)
-    low.reads.spared = spared
+    low.reads.spared, low.reads.window = spared, window
     return _run(low)
 
 
@@ -190,9 +194,12 @@ def emit_kernel(low: Lowering) -> None:
 
 def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
     """A region's steps in the order of the program, and behind the last loads what is to follow them."""
-    if not low.matrix.strategy.bulk:
-        steps = late_fetches(low, steps)
-    body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.matrix.strategy.bulk)
+    if low.reads.window.copies:
+        body = in_window(low, steps, ring_depths(low, steps))
+    else:
+        if not low.matrix.strategy.bulk:
+            steps = late_fetches(low, steps)
+        body = program_order(steps, ring_depths(low, steps), cyclic=False, around_loops=not low.matrix.strategy.bulk)
     met(low, steps, body.order)
     behind, low.matrix.behind_loads = low.matrix.behind_loads, None
     if behind is not None:

@@ -23,6 +23,7 @@ from wavedsl.ir.kernel.passes import verifying
 from wavedsl.ir.layouts.column_pairs import NO_ROWS, Rows
 from wavedsl.ir.layouts.fragment import register_count
 from wavedsl.ir.quick_dataclass import dataclass
+from wavedsl.ir.schedule.taps import NO_WINDOW, Window
 from wavedsl.ir.target import Target
 
 TURN_SUMS = 128
@@ -44,6 +45,7 @@ class Plan:
     """The graph before waves were counted, and its constraints."""
     spared: frozenset[int] = frozenset()
     """Reads outside of loops whose tiles shared memory has no room for: waves fetch the elements themselves."""
+    window: Window = NO_WINDOW
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
@@ -164,7 +166,7 @@ def with_more_waves(plan: Plan) -> Iterator[Plan]:
     graph, resolved = plan.given
     for partition in more_waves(graph, resolved, plan.target, plan.partition):
         try:
-            yield _plan(graph, partition, resolved, plan.target, plan.rows)
+            yield replace(_plan(graph, partition, resolved, plan.target, plan.rows), window=plan.window)
         except ConstraintError:
             continue
 
@@ -183,7 +185,7 @@ def with_fewer_rows(plan: Plan, tiles: Mapping[Any, int]) -> Iterator[Plan]:
 def with_partition(plan: Plan, partition: Partition) -> Plan:
     """The plan with other cuts: layouts follow from them."""
     found = _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows)
-    return replace(found, spared=plan.spared, given=plan.given)
+    return replace(found, spared=plan.spared, window=plan.window, given=plan.given)
 
 
 def _laid_out(

@@ -35,6 +35,8 @@ class Notes:
 
     atoms: dict[str, str] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    after: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Per shared buffer those whose places it takes when these are done with (`windows`)."""
     loops: list[LoopNote] = field(default_factory=list)
     strategy: Any = None
     """How operands of asynchronous products get to shared memory, and why so."""

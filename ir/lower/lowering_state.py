@@ -17,6 +17,7 @@ from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.wave_meeting import MeetingPlaces
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import Env
+from wavedsl.ir.schedule.taps import NO_WINDOW, Window
 
 
 @dataclass
@@ -63,6 +64,8 @@ class ReadPlans:
     """Reads whose tiles the threads of a copying warpgroup bring, by vectors: gathers, and what no tensor map can."""
     spared: frozenset[int] = frozenset()
     """Reads that waves fetch themselves, because shared memory has no room for their tiles."""
+    window: Window = NO_WINDOW
+    """How far ahead of their users loads of straight code start (`windows`)."""
     dense: bool = False
     """Whether tiles are planned without gaps between rows at the moment, whatever banks their copies meet in."""
     kept: set[int] = field(default_factory=set)

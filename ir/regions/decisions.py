@@ -53,6 +53,8 @@ class Buffer:
     bytes: int
     slots: int
     place: str
+    after: tuple[str, ...] = ()
+    """Buffers whose place it takes when they have been read for the last time."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class Decisions:
             out += [a.line, f"    {a.text}"]
         for b in self.buffers:
             slots = f", {b.slots} slots" if b.slots > 1 else ""
-            out.append(f"shared {b.offset} .. {b.offset + b.bytes}: {b.name}{slots}" + (f", {b.place}" * bool(b.place)))
+            after = f", after {', '.join(b.after)}" if b.after else ""
+            where = f"shared {b.offset} .. {b.offset + b.bytes}: {b.name}{slots}{after}"
+            out.append(where + (f", {b.place}" * bool(b.place)))
         out += [f"because: {reason}" for reason in self.reasons]
         return "\n".join(out) + "\n"
 
@@ -108,7 +112,10 @@ def decisions(low: Lowering) -> Decisions:
         if found is not None:
             atoms.append(Atom(n.id, node_text(n), *found))
     buffers = [
-        Buffer(name, offset, size, _slots(low, name), low.notes.places.get(name, "").split("\n")[0].split(": ")[0])
+        Buffer(
+            name, offset, size, _slots(low, name), low.notes.places.get(name, "").split("\n")[0].split(": ")[0],
+            tuple(low.notes.after.get(name, ())),
+        )
         for name, (offset, size) in sorted(kernel.shared_names.items(), key=lambda item: item[1])
     ]
     asked = {"copying": strategy.registers[0], "computing": strategy.registers[1]}
@@ -242,13 +249,15 @@ def problems(found: Decisions, kernel: Kernel) -> list[str]:
     if not cores <= set(found.needs.tensor_cores):
         out.append(f"the kernel multiplies by {', '.join(sorted(cores))}, not by what the record has")
     out += [f"nothing of the kernel is {op}" for op in sorted(said - set(ops)) if op in ("matrix.start", *ASYNC_COPIES)]
-    end = 0
+    before: list[Buffer] = []
     for b in found.buffers:
-        if (b.offset < end and b.name not in OVER) or b.offset + b.bytes > found.needs.shared_bytes:
+        apart = all(x.offset + x.bytes <= b.offset or x.name in b.after or b.name in x.after for x in before)
+        if (b.name not in OVER and not apart) or b.offset + b.bytes > found.needs.shared_bytes:
             out.append(f"buffer {b.name} overlaps another or exceeds the {found.needs.shared_bytes} bytes")
         if b.bytes % b.slots:
             out.append(f"buffer {b.name} of {b.bytes} bytes has no {b.slots} equal slots")
-        end = end if b.name in OVER else b.offset + b.bytes
+        if b.name not in OVER:
+            before.append(b)
     missing = used - {b.name for b in found.buffers}
     out += [f"buffer {name} has no assignment" for name in sorted(missing)]
     if kernel.shared_bytes != found.needs.shared_bytes:

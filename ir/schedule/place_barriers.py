@@ -7,8 +7,8 @@ same slot; and how many groups of asynchronous copies may be in flight at each.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from wavedsl.ir.errors import CompileError
@@ -32,8 +32,12 @@ def place_barriers(
     slots: Mapping[str, int],
     cyclic: bool = True,
     at: Mapping[int, int | None] | None = None,
+    over: Mapping[str, Collection[str]] | None = None,
+    starts: Sequence[int] = (),
 ) -> None:
     """Fewest barrier positions that separate shared writes from the reads they feed and reads from the next write.
+    `over`: of straight code, buffers that lie where earlier ones have been; `starts`: of its taps, each of which ends a
+    group of copies and waits for its own tiles alone, so that those of later ones stay in flight.
 
     Position p means: before the p-th step of the order. An arc (start, end] in positions, cyclic with the body's
     length. Positions in `at` are tried first; a schedule that has its barrier already needs no other.
@@ -44,13 +48,20 @@ def place_barriers(
     readers, writers = shared_readers(steps), shared_writers(steps)
     for buffer, depth in slots.items():
         writes, reads = writers.get(buffer, []), readers.get(buffer, [])
+        first = min((place[r] for r in reads), default=0)
         for w in writes:
             for r in reads:
                 ahead = body.stages[r] - body.stages[w]
                 arcs.append(_Arc(place[w] + 1, place[r] + ahead * n, buffer))
+                if starts:
+                    arcs[-1].start = max(arcs[-1].start, starts[bisect_right(starts, first) - 1])
                 if cyclic:
                     back = depth + body.stages[w] - body.stages[r]
                     arcs.append(_Arc(place[r] + 1, place[w] + back * n, buffer))
+    for buffer, earlier in (over or {}).items():
+        last = max((place[r] for other in earlier for r in readers.get(other, ())), default=-1)
+        if last >= 0 and writers.get(buffer):
+            arcs.append(_Arc(last + 1, min(place[w] for w in writers[buffer]), buffer))
     given = frozenset(at or ())
     body.barriers = {}
     if not arcs:
@@ -64,8 +75,8 @@ def place_barriers(
             return a.start <= p <= a.end
         return a.end - a.start >= n - 1 or (p - a.start) % n <= a.end - a.start
 
-    left = arcs
-    chosen: list[int] = []
+    chosen = _of_taps(arcs, starts)
+    left = [a for a in arcs if not any(stabbed(a, p) for p in chosen)]
     first_reads = {place[i] for buffer in slots for i in readers.get(buffer, ())}
     while left:
         # Prefer the spot right before a first read: the copy has had the longest time to arrive.
@@ -75,10 +86,22 @@ def place_barriers(
             raise CompileError("no barrier can separate a shared write from its read", steps[body.order[0]].loc)
         chosen.append(best)
         left = [a for a in left if not stabbed(a, best)]
-    body.commits = _commits(sorted(place[i] for i, s in enumerate(steps) if s.kind == "acopy"), chosen, cyclic)
+    copies = sorted(place[i] for i, s in enumerate(steps) if s.kind == "acopy")
+    body.commits = _commits(copies, starts or chosen, cyclic)
     chosen.sort()
-    following = dict(zip(chosen, [*chosen[1:], chosen[0]]))
+    following = dict(zip(chosen, [*chosen[1:], chosen[0] if cyclic else n]))
     body.barriers = {p: _pending(body, steps, place, p, following[p], cyclic) for p in chosen}
+
+
+def _of_taps(arcs: Sequence[_Arc], starts: Sequence[int]) -> list[int]:
+    """The taps' starts at which a barrier stands: the last one in front of what ends an arc, where no other lies
+    between its ends."""
+    chosen: list[int] = []
+    for a in sorted(arcs, key=lambda a: (a.end, a.start)):
+        place = bisect_right(starts, a.end) - 1
+        if place >= 0 and starts[place] >= a.start and not (chosen and chosen[-1] >= a.start):
+            chosen.append(starts[place])
+    return chosen
 
 
 def _arcs_at(arcs: Sequence[_Arc], n: int, cyclic: bool) -> list[int]:
@@ -122,10 +145,16 @@ def _pending(
     reads = [i for i, s in enumerate(steps) if any(s.reads_shared(buffer) for buffer in writes)]
     if not reads or not body.commits:
         return None
-    if not cyclic:
-        return 0
-    per_trip = len(body.commits)
     newest = bisect_left(body.commits, p) - 1
+    if not cyclic:
+        awaited = [
+            bisect_left(body.commits, place[w])
+            for buffer, found in writes.items()
+            for w in found
+            if any(steps[r].reads_shared(buffer) and p <= place[r] < following for r in reads)
+        ]
+        return newest - max(awaited) if awaited else None
+    per_trip = len(body.commits)
     needed = newest - per_trip * (body.count + 1)  # older than anything in flight
     for r in reads:
         later = 0 if place[r] >= p and (following <= p or place[r] < following) else 1

@@ -41,6 +41,9 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         if not is_tile(low.graph, n):
             low.reads.rows[n.id] = gathered_rows(low, n)
     budget = low.target.shared_bytes - low.room.top
+    if low.reads.window.copies and region is low.graph.region and not once:
+        _plan_each(low, region, reads, budget)
+        return
     trips = low.plans[str(region.dim)].trips if loop else 1
     weight = trips if trips is not None and trips > 0 else 16
     trips = known_trips(low, region) if loop else 1
@@ -54,6 +57,17 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
     if plans:
         low.placing |= only_for_rows(low, low.reads.rows)
         _placed(low, plans, depth)
+
+
+def _plan_each(low: Lowering, region: Region, reads: Sequence[Node], budget: int) -> None:
+    """Plan straight code's reads whose tiles take each other's places (`windows`, which gives them)."""
+    for n in reads:
+        plans, problem = _planned(low, region, [n], 1, budget, 1, False)
+        if problem is not None:
+            problem.location = problem.location or n.loc
+            raise problem
+        _file(low, plans[0], 1)
+    low.placing |= only_for_rows(low, low.reads.rows)
 
 
 def _has_gaps(s: Staged) -> bool:
@@ -168,17 +182,23 @@ def _placed(low: Lowering, plans: Sequence[Staged], depth: int) -> None:
     offsets, low.room.top = stacked(low.room.top, copies, depth)
     for s, offset in zip(copies, offsets):
         s.offset = offset
-        low.reads.staged[s.node.id] = s
-        unique = f"{s.name}" if s.name not in low.room.depths else f"{s.name}.{s.node.id}"
-        low.room.buffers[s.node.id] = unique
-        low.room.depths[unique] = depth
+        unique = _file(low, s, depth)
         low.kernel.shared_names[unique] = (s.offset, s.place.bytes * depth)
-        low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
     for s in plans:
         if s.copied_by is not None:
             s.offset = low.reads.staged[s.copied_by.id].offset
             low.reads.staged[s.node.id] = s
             low.room.buffers[s.node.id] = low.room.buffers[s.copied_by.id]
+
+
+def _file(low: Lowering, s: Staged, depth: int) -> str:
+    """File a plan, and give its buffer a name."""
+    low.reads.staged[s.node.id] = s
+    unique = f"{s.name}" if s.name not in low.room.depths else f"{s.name}.{s.node.id}"
+    low.room.buffers[s.node.id] = unique
+    low.room.depths[unique] = depth
+    low.notes.places[unique] = s.cost.explain() if hasattr(s.cost, "explain") else str(s.place)
+    return unique
 
 
 def _fills_simds(low: Lowering) -> bool:
@@ -319,10 +339,15 @@ def stacked(top: int, plans: Sequence[Staged], depth: int) -> tuple[list[int], i
     swizzle asks for; and where they end."""
     offsets = []
     for s in plans:
-        align = max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
+        align = alignment(s)
         offsets.append(-(-top // align) * align)
         top = offsets[-1] + s.place.bytes * depth
     return offsets, top
+
+
+def alignment(s: Staged) -> int:
+    """What a tile's place begins at a multiple of."""
+    return max(128, s.place.window if s.place.xor else 16, ALIGN if s.tile is not None else 16)
 
 
 def copies_arrive(low: Lowering, region: Region, reads: Sequence[Node], depth: int) -> bool | None:
@@ -386,12 +411,17 @@ address, and eight steps along a row of 128 bytes are immediates."""
 def low_gap(low: Lowering, plans: Sequence[Staged], depth: int) -> int:
     """`GAP` where shared memory has room for it, tiles at multiples of what they ask for, at the same number of
     workgroups; else 0."""
+    plain, moved = (stacked(top, plans, depth)[1] for top in (0, GAP))
+    return GAP if gap_fits(low, plain, moved) else 0
+
+
+def gap_fits(low: Lowering, plain: int, moved: int | None = None) -> bool:
+    """Whether shared memory of `plain` bytes has room for the gap, then `moved` bytes, at as many workgroups."""
     target = low.target
     threads = low.partition.waves * target.wave_size
-    plain, moved = (stacked(top, plans, depth)[1] for top in (0, GAP))
+    moved = plain + GAP if moved is None else moved
     fits = moved + GAP <= target.shared_bytes
-    same = fits and target.occupancy(1, moved + GAP, threads) == target.occupancy(1, plain, threads)
-    return GAP if same else 0
+    return fits and target.occupancy(1, moved + GAP, threads) == target.occupancy(1, plain, threads)
 
 
 SECOND_WAVE = 192
@@ -523,8 +553,8 @@ def _better_staged(low: Lowering, n: Node, rows: GatheredRows) -> bool:
         return True
     _, clocks, _ = low.unit_cost("load.global", size)
     region = low.region_of(n)
-    beside = 1  # in straight code waves would wait for what they copy, and for each other
-    if region.dim is not None:
+    beside = 1  # with all loads first waves would wait for what they copy, and for each other
+    if region.dim is not None or low.reads.window.rows:
         reads = (x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x))
         beside = sum(bool(contraction_fed(low, x)) for x in reads)
     return (1 if rows.runs else 2) * beside * len(groups) * clocks >= product_clocks(low, region)

@@ -1,0 +1,115 @@
+"""Clocks of a unit for each workgroup of a kernel without loops: what orders of straight code are compared by.
+
+In: a kernel, its target, how many workgroups the unit has. Out: the clocks from one workgroup's end to the next one's,
+of workgroups that wait each for itself and queue for the unit that they keep busy longest (mean value analysis of one
+queue: each finds there what one workgroup less would have left).
+
+By itself a workgroup's waves go through the code in step. Each waits where it uses what it has loaded, where it waits
+for copies, and where it meets the others, and what they do takes its turn at their units; an assembler that orders
+instructions itself finds something else to do up to the next meeting. It is a comparison between kernels that compute
+the same, not a prediction.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG
+from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, WIDTHS, unit_clocks
+from wavedsl.ir.target import Target
+
+COPY = "copy.async"
+MOVES = LOADS | {COPY, "store.global"}
+
+
+def straight_clocks(kernel: Kernel, target: Target, resident: int, bytes: float = 0.0) -> float:
+    """Clocks per workgroup of a unit that holds so many at a time. `bytes`: a workgroup's share of the arrays, which
+    memory moves once at the least, as far as the kernel asks for so much."""
+    alone = _Alone(target, kernel.waves).clocks(kernel.body)
+    moved = kernel.block * sum(op.attrs["bytes"] for op in kernel.body.walk() if op.name in MOVES)
+    memory = min(bytes, moved) * target.units / (target.memory_rate or inf)
+    busy = max(memory, unit_clocks(kernel, target, resident))
+    waits, queued, taken = max(0.0, alone - busy), 0.0, alone
+    for groups in range(1, resident + 1):
+        through = busy * (1 + queued)
+        taken = (waits + through) / groups
+        queued = through / taken
+    return taken
+
+
+class _Alone:
+    """A workgroup that has the unit to itself: when its waves go on, when results and copies are there, when units are
+    free."""
+
+    def __init__(self, target: Target, waves: int):
+        self.target, self.waves = target, waves
+        self.rounds = -(-waves // target.simds)
+        self.now = self.end = 0.0
+        self.ready: dict[Value, float] = {}
+        self.free: dict[str, float] = {}
+        self.open = 0.0
+        """When the copies of the group that is being filled have arrived; of those in flight, in order, below."""
+        self.groups: list[float] = []
+
+    def clocks(self, region: Region) -> float:
+        self.region(region)
+        return max([self.now, self.end, *self.free.values()])
+
+    def region(self, region: Region) -> None:
+        for op in region.ops:
+            self.op(op)
+            for body in op.regions:
+                self.region(body)
+
+    def op(self, op: Op) -> None:
+        start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
+        if op.name in NAMES or op.name in ("yield", "readfirst"):
+            self.ready.update(dict.fromkeys(op.results, start))
+            return
+        if op.name == "barrier":
+            self.now = max(start, self.end) + self.target.cost("barrier").latency
+            return
+        if op.name == "copy.commit":
+            self.groups.append(self.open)
+            return
+        if op.name == "copy.wait":
+            left = max(0, len(self.groups) - op.attrs["pending"])
+            self.now = max([start, *self.groups[:left]])
+            del self.groups[:left]
+            return
+        if not self.target.assembler_schedules:
+            self.now = start
+        self.now += self.target.clock_unit * self.rounds
+        unit, clocks, latency = self.price(op)
+        done = max(start, self.free.get(unit, 0.0)) + clocks
+        if unit:
+            self.free[unit] = done
+        done += latency
+        if op.name == COPY:
+            self.open = max(self.open, done)
+        elif op.name not in LOADS:  # whoever uses what comes from memory waits for it, and nobody else
+            self.end = max(self.end, done)
+        self.ready.update(dict.fromkeys(op.results, done))
+
+    def price(self, op: Op) -> tuple[str, float, float]:
+        """(unit, clocks that all waves together keep it busy for, clocks from then on until results are there)."""
+        target, valu = self.target, self.target.cost("valu")
+        if op.name in PORTS or op.name in LOADS:
+            size = op.attrs["bytes"]
+            cost = target.cost(op.name.replace("far", "global"), next((n for n in WIDTHS if n >= size), WIDTHS[-1]))
+            from_memory = op.name in LOADS or op.name == COPY
+            latency = target.cost("load.global", 4).latency * FROM_MEMORY if from_memory else cost.latency
+            share = self.waves if cost.unit in target.shared_units else self.rounds
+            return cost.unit, cost.cycles * share, latency if op.results or from_memory else 0.0
+        if op.name in ("mma", "mma.scaled"):
+            return "matrix", op.attrs["atom"].cycles * self.rounds, 0.0
+        if op.name in LANES:
+            return "", 0.0, target.cost("load.shared", 4).latency
+        if not op.results or (target.scalar_registers and all(v.uniform for v in op.results)):
+            return "", 0.0, 0.0
+        many = LONG.get(op.name, 1) * max(v.type.n for v in op.results)
+        return valu.unit, many * valu.cycles * self.rounds, valu.latency if target.assembler_schedules else 0.0
+
+
+__all__ = ["straight_clocks"]
