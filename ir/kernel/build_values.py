@@ -417,6 +417,8 @@ class Values(Core):
         if packed is not None and packed.attrs["dtype"] is dtype and ("fadd", dtype.name) not in self._pairs:
             if is_exact(packed.args[index], dtype):
                 return packed.args[index]
+            if dtype.is_int and _wraps_nothing(packed.args[index], dtype):
+                return packed.args[index]
         if not self.packs(dtype):
             found = small_floats.unpack(self, word, dtype, index)
             self.small[found.id] = word, dtype, index
@@ -449,6 +451,10 @@ class Values(Core):
             return lo
         if selector == 0x07060504:
             return hi
+        upper = selector & 0x04040404
+        if upper in (0, 0x04040404):  # bytes of one word alone
+            lo = hi = hi if upper else lo
+            selector &= 0x03030303
         if hi is lo and (found := before_permuting(lo, selector)) is not None:
             return self.permute_bytes(*found)
         return self._pure("permute_bytes", (hi, lo), B32, {"selector": selector})
@@ -526,6 +532,12 @@ class Values(Core):
     def elements(self, v: Value) -> tuple[Value, ...]:
         """The registers of a tuple, one by one."""
         return tuple(self.slice(v, i) for i in range(v.type.n))
+
+
+def _wraps_nothing(v: Value, dtype: DType) -> bool:
+    """Whether an integer is surely one of `dtype`, a type narrower than it."""
+    low = -(1 << dtype.bits - 1) if dtype.is_signed else 0
+    return v.lo is not None and v.hi is not None and low <= v.lo and v.hi < low + (1 << dtype.bits)
 
 
 def _slice_of(v: Value) -> tuple[Value | None, int, int]:
