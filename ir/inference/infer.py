@@ -21,10 +21,8 @@ from typing import Any
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.spread_products import Spread
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, initial_values, next_values
-from wavedsl.ir.dataflow.mma_dims import product_dims
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.split_k import SUMS
-from wavedsl.ir.dataflow.views import is_tile, view_dims
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.inference.coalesced import Uses, coalesced_for
 from wavedsl.ir.inference.derived_layout import (
@@ -42,6 +40,7 @@ from wavedsl.ir.inference.mma_tiles import shared_operands
 from wavedsl.ir.inference.packed_reads import settle_packed
 from wavedsl.ir.inference.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.inference.spreading import Chosen, Sweeps
+from wavedsl.ir.inference.whole_words import of_whole_words, straight
 from wavedsl.ir.inference.wide_operands import between_products, wide_operands
 from wavedsl.ir.layouts.bits import spec
 from wavedsl.ir.layouts.chain import choose_chains
@@ -51,7 +50,6 @@ from wavedsl.ir.layouts.layout import Layout, make_layout, moving_lanes
 from wavedsl.ir.layouts.value_classes import (
     Classes,
     follows,
-    is_packed_read,
     join_region,
     join_sums,
     led,
@@ -59,7 +57,7 @@ from wavedsl.ir.layouts.value_classes import (
     written_along,
 )
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.symbols import AddressSpace, dim_name
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
 LONG = 32
@@ -274,61 +272,17 @@ def _choose_products(
         for n in products
     }
 
-    straight = {
+    taken = {
         n.id
         for n in products
         if n.op == "mma"
-        and (all(_straight(graph, x, n, along) for x in n.inputs[:2]) or _of_whole_words(graph, n, along))
+        and (all(straight(graph, x, n, along) for x in n.inputs[:2]) or of_whole_words(graph, n, along))
     }
 
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
-        return mma_plan(n, partition, target, option, order, operands, n.id in straight)
+        return mma_plan(n, partition, target, option, order, operands, n.id in taken)
 
     return choose_chains(products, feeds, class_of, options, planned, alike)
-
-
-def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
-    """Whether a factor of a product is read where it is multiplied, as lanes hold it, and has the contracted dimension
-    contiguous in global memory."""
-    if x.op != "read" or x.dtype.packed or rows.get(x.id) != dim_name(product_dims(product)[2]):
-        return False
-    space = graph.argument(x.attrs["memory"]).address_space
-    return graph.subs.get(space, space) is AddressSpace.GLOBAL
-
-
-def _of_whole_words(graph: Graph, product: Node, rows: Rows) -> bool:
-    """Whether lanes can hold whole words of an array of 4-bit elements of which a factor of a product is made, element
-    by element: the contracted dimension is contiguous in that array, and in the other factor's, which is another such
-    or a plain one, whose rows may lie anywhere."""
-    k = dim_name(product_dims(product)[2])
-    packed = [_packed_along(graph, x, k) for x in product.inputs[:2]]
-    plain = [
-        x.op == "read" and not x.dtype.packed and (rows.get(x.id) == k or _row_by_index(graph, x, k))
-        for x in product.inputs[:2]
-    ]
-    return any(packed) and all(x or y for x, y in zip(packed, plain))
-
-
-def _row_by_index(graph: Graph, x: Node, k: str) -> bool:
-    """Whether a read takes rows by index whose elements `k` counts, as the array's last dimension."""
-    if is_tile(graph, x):
-        return False
-    *rows, last = x.attrs["mapping"].coords
-    return not isinstance(last, int) and dim_name(last) == k and any(isinstance(c, int) for c in rows)
-
-
-def _packed_along(graph: Graph, x: Node, k: str) -> bool:
-    """Whether a value is made of an array of 4-bit elements with `k` contiguous, element by element."""
-    todo, seen = [x], {x.id}
-    while todo:
-        n = todo.pop()
-        if is_packed_read(n) and n.dtype.bits == 4:
-            return str(view_dims(graph, n)[-1]) == k
-        if n.op not in PRODUCTS and ROWS[n.op].index_rule == "same":
-            more = [y for y in n.inputs if isinstance(y.type, ValueType) and set(y.dims) == set(x.dims)]
-            todo += [y for y in more if y.id not in seen]
-            seen |= {y.id for y in more}
-    return False
 
 
 def _looks_at(n: Node, classes: Classes) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.dtypes import DType
+from wavedsl.ir.dtypes import DType, u4, u8
 from wavedsl.ir.kernel import small_floats
 from wavedsl.ir.kernel.address_parts import split_address, split_constant, split_uniform
 from wavedsl.ir.kernel.build_core import Core, Operand
@@ -43,7 +43,7 @@ class Values(Core):
         return self._int("mulhi_u", a, b)
 
     def and_(self, a: Operand, b: Operand) -> Value:
-        return self._int("and", a, b)
+        return self._half_of_byte(a, b, 15, 0) or self._int("and", a, b)
 
     def or_(self, a: Operand, b: Operand) -> Value:
         return self._int("or", a, b)
@@ -55,7 +55,16 @@ class Values(Core):
         return self._int("shl", a, s)
 
     def lshr(self, a: Operand, s: Operand) -> Value:
-        return self._int("lshr", a, s)
+        return self._half_of_byte(a, s, 4, 1) or self._int("lshr", a, s)
+
+    def _half_of_byte(self, a: Operand, b: Operand, wanted: int, half: int) -> Value | None:
+        """Four bits of a byte that was unpacked, which are unpacked at once; None where `b` is another constant."""
+        if (b if isinstance(b, int) else b.const) != wanted or isinstance(a, int):
+            return None
+        op = a.op
+        if op is None or op.name != "unpack" or op.attrs["dtype"] is not u8:
+            return None
+        return self.unpack(op.args[0], u4, 2 * op.attrs["index"] + half)
 
     def ashr(self, a: Operand, s: Operand) -> Value:
         return self._int("ashr", a, s)

@@ -64,6 +64,14 @@ def test_halves_of_words_are_picked_not_rounded_again() -> None:
     assert b.permute_bytes(second, first, 0x05040504) is b.permute_bytes(second, second, 0x01000100)
 
 
+def test_halves_of_bytes_are_taken_out_at_once() -> None:
+    b = Builder(new_kernel())
+    word = b.load_shared(b.mul(b.lane(), 4), type=B32)
+    byte = b.unpack(word, dt.u8, 2)
+    assert b.and_(byte, 15) is b.unpack(word, dt.u4, 4) and b.lshr(byte, 4) is b.unpack(word, dt.u4, 5)
+    assert b.and_(byte, 7).op.name == b.and_(b.unpack(word, dt.i8, 2), 15).op.name == "and"
+
+
 def test_integers_that_a_type_holds_are_not_wrapped() -> None:
     b = Builder(new_kernel())
     known = [b.and_(b.lshr(b.lane(), i), 15) for i in range(8)]
