@@ -1,6 +1,6 @@
-"""Products by weights whose codes of 4 bits are looked up in a table: two to a byte, eight to a word, or as the language
-packs them. Lanes of sm_80 hold whole words of codes. Graph evaluator, emulator and assembler agree; clocks are the
-model's."""
+"""Products by weights whose codes of 4 bits are looked up in a table: two to a byte, eight to a word, or as arrays of
+4-bit elements are packed. Lanes of sm_80 hold whole words of codes. Graph evaluator, emulator and assembler agree;
+clocks are the model's."""
 
 from __future__ import annotations
 
