@@ -38,6 +38,7 @@ TURNS = {
 }  # fmt: skip
 RANGES = {BM: [64], BN: [64], "stages": [2], "ping_pong": [0, 1], "cluster": [1, 2], "persistent": [1]}
 DIRECT = {BM: [16, 64], BN: [16], BK: [16, 128], "stages": [3], "direct_to_shared": [0, 1]}
+PADDED = {BM: [64], BN: [16], BK: [128], "stages": [2, 3]}
 SIZES = {M: 512, N: 512, K: 512}
 LARGE = {M: 2048, N: 2048, K: 512}
 """Tiles enough that the compiler does not cut along K."""
@@ -51,9 +52,9 @@ CASES = {
     "clusters": (triangle, "sm_90a", {M: 256, N: 256, D: 64}, RANGES, "bounds that may differ between workgroups"),
     "copies": (gemm, "gfx942", LARGE, DIRECT, "cannot be copied without passing through registers"),
     "copies in parts": (gemm, "gfx942", LONG, DIRECT, "cannot be copied without passing through registers"),
-    "padded parts": (gemm, "gfx942", LONG, {BM: [64], BN: [16], BK: [128], "stages": [2, 3]}, "exceeds the 16384 bytes"),
+    "padded parts": (gemm, "gfx942", LONG, PADDED, "exceeds the 16384 bytes"),
     "copies of 16 bytes": (free, "gfx950", LARGE, DIRECT, "cannot be copied without passing through registers"),
-    "padded": (gemm, "gfx942", SIZES, {BM: [64], BN: [16], BK: [128], "stages": [2, 3]}, "exceeds the 16384 bytes"),
+    "padded": (gemm, "gfx942", SIZES, PADDED, "exceeds the 16384 bytes"),
 }
 
 
