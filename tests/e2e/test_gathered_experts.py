@@ -85,14 +85,14 @@ def test_trips_that_the_launch_counts(target: str, oracle: Callable[[str], str])
 def test_lanes_keep_the_words_of_rows_by_index() -> None:
     """On sm_80 K was permuted for plain rows only: lanes had words of weights, and exchanged their elements one by one,
     32 shuffles a trip."""
-    compiled = experts(False).compile(*data(3, 2, 1024, 64, 40), target="sm_80")
+    compiled = experts(False, wd.Schedule(split_k=1)).compile(*data(3, 2, 1024, 64, 40), target="sm_80")
     assert "shfl" not in loop_of(compiled) and "mma.sync" in loop_of(compiled)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "gfx942", "gfx950"])
 def test_rows_are_numbered_in_front_of_the_loop(target: str) -> None:
     """What the loop's body says of them changes in no trip: neither the numbers nor the division are in it."""
-    compiled = experts(False).compile(*data(3, 2, 1024, 64, 40), target=target)
+    compiled = experts(False, wd.Schedule(split_k=1)).compile(*data(3, 2, 1024, 64, 40), target=target)
     assert not re.search(r"div\.|v_rcp|v_mul_hi", loop_of(compiled))
 
 
@@ -110,7 +110,8 @@ def test_scales_come_a_trip_ahead() -> None:
 def test_scales_are_asked_for_before_tiles(target: str) -> None:
     """Loads end in their order: behind the tiles for the trip after the next, scales that the next trip begins with
     had memory's whole latency in front of them."""
-    loop = loop_of(experts(True).compile(*data(3, 2, 1024, 64, 40), target=target))
+    whole = experts(True, wd.Schedule(split_k=1))
+    loop = loop_of(whole.compile(*data(3, 2, 1024, 64, 40), target=target))
     loads = [m.start() for name in ("ubyte", "ushort") for m in re.finditer(f"buffer_load_{name}", loop)]
     assert loads and max(loads[: len(loads) // 2]) < loop.rindex("buffer_load_dwordx4")
     assert min(loads) < loop.index("buffer_load_dwordx4")

@@ -83,7 +83,8 @@ def test_other_types(target: str, columns: bool) -> None:
 @pytest.mark.parametrize("columns", [False, True], ids=["zeros", "weights and zeros"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_lane_asks_another(target: str, columns: bool) -> None:
-    arguments, _ = data(16, 256, 1024, wd.u4, wd.u4, columns)
+    """Trips too few to be shared: workgroups that add parts exchange sums."""
+    arguments, _ = data(16, 256, 192, wd.u4, wd.u4, columns)
     asm = linear(16, wd.u4, wd.u4, columns).compile(*arguments, target=target).asm
     assert not CROSSING.search(asm)
 
