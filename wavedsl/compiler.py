@@ -176,18 +176,26 @@ def in_the_graph(choices: Choices) -> Choices:
     return replace(choices, persistent=None, turns=True)
 
 
-def ways_of(asked: Request) -> Ways | None:
+def ways_of(asked: Request) -> Ways:
     """The ways to cut and to lay out what is asked for, which say what of a schedule they cannot have
-    (`Ways.misfit`); None where the compiler has another graph to fall back on. Raises WaveErrors as `compile` does."""
+    (`Ways.misfit`): of the whole loop, too, where the compiler would cut it by itself. Raises WaveErrors as `compile`
+    does."""
     from wavedsl.ir.pipeline import prepared
     from wavedsl.ir.regions.plan_misfit import Ways
+
+    def ways(found: Split, instead: Ways | None) -> Ways:
+        arrays, _, _ = describe_arguments(found.graph, found.dims, asked.arguments)
+        return Ways(prepared(found.graph, asked.chip), found.dims, arrays, asked.chip, asked.choices, instead)
 
     found = asked.split()
     choices = asked.choices
     if found.graph.traced is not None and choices.split is None and not choices.stream and not choices.turns:
-        return None
-    arrays, _, _ = describe_arguments(found.graph, found.dims, asked.arguments)
-    return Ways(prepared(found.graph, asked.chip), found.dims, arrays, asked.chip, asked.choices)
+        instead = ways(whole(asked.graph, asked.dims, ""), None)
+        try:
+            return ways(found, instead)
+        except ConstraintError:
+            return instead
+    return ways(found, None)
 
 
 _WITHOUT_OUTCOME = frozenset({"iterate", "when", "repeat", "fence"})

@@ -32,6 +32,7 @@ from wavedsl.codegen.amdgcn.scalar_loads import scalar_loads
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.half_pairs import added_to
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value
+from wavedsl.ir.kernel.raised_pairs import raised
 from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 
@@ -140,6 +141,7 @@ class Selector:
         self.fusions: dict[int, Fusion] = {}
         self.absorbed: set[int] = set()
         self.added: dict[int, int] = {}
+        self.raised: dict[int, Value] = {}
         """What everything adds that takes a pair of small numbers (value id → whole number): they are made with it."""
         self.thread: Ref | None = None
         self.workgroup: dict[int, Ref] = {}
@@ -583,6 +585,7 @@ def select(kernel: Kernel, chip: str) -> Program:
     for made, ops in sums.items():
         if len(ops) == s.uses.get(made.id):
             s.added[made.id] = added_to(made, ops)
+    s.raised = raised((op for ops in sums.values() for op in ops), s.uses)
     s.scalar_loads = scalar_loads(kernel)
     s.fusions, s.absorbed = plan_fusions(kernel, s.uses, s.rows.swaps_halves)
     s.from_thread = frozenset(n for n in ("lane", "wave") if not needs(kernel, n, s.fusions, s.absorbed))

@@ -18,6 +18,7 @@ from wavedsl.codegen.amdgcn.select_int import add64
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.dtypes import DType
 from wavedsl.ir.kernel.kernel_ir import Op, Value
+from wavedsl.ir.kernel.raised_pairs import fits
 from wavedsl.ir.kernel.whole_floats import has_quiet_nans, has_short_nans, is_exact
 
 # ---------------------------------------------------------------------------------------------------- number conversion
@@ -464,8 +465,9 @@ def widen(s: Selector, op: Op) -> None:
     ends, which is that power plus n; the power is taken off again. A sign bit that is flipped adds half of the range.
 
     Two 4-bit numbers lie in one byte: it is put into both halves, and the upper one counts in sixteenths of 2^10.
-    Floats of 4 bits are looked up. What everybody adds (a zero point, say) is added to what takes the powers off: the
-    number itself, exact, and this one are rounded once, as they would be.
+    Floats of 4 bits are looked up. What everybody subtracts, if it is small integers, is made larger by these powers
+    (`raised_pairs`), and they stay. A constant that everybody adds (a zero point, say) is added to what takes the
+    powers off: the number itself, exact, and this one are rounded once, as they would be.
     """
     source, index, r = op.attrs["source"], op.attrs["index"], s.rows
     word = s.to_vector(s.operand(op.args[0]))
@@ -486,9 +488,29 @@ def widen(s: Selector, op: Op) -> None:
         held, powers = s.temp(r.v_and_or_b32, both, 0x00F0000F, 0x54006400), (1024, 64)
     else:
         held, powers = s.temp(r.v_perm_b32, 0x64646464, word, 0x04000400 | index + 1 << 16 | index), (1024, 1024)
+    if stays_raised(s, op):
+        s.bind(op, held)
+        return
     more = added_whole(s, op)
     low, high = (int(np.float16(more - power - half).view(np.uint16)) for power in powers)
     s.vop3(r.v_pk_add_f16, s.result(op), held, high << 16 | low)
+
+
+def stays_raised(s: Selector, op: Op) -> bool:
+    """Whether what is subtracted from a `widen`'s numbers takes the powers of two off, too."""
+    taken = s.raised.get(op.results[0].id)
+    source = op.attrs["source"]
+    return taken is not None and fits(op, taken, 1024 + (1 << source.bits - 1 if source.is_signed else 0))
+
+
+def raised_word(s: Selector, made: Op) -> Operand:
+    """What everybody subtracts from the numbers of a `widen`, and the powers of two that these are made with."""
+    source, taken = made.attrs["source"], s.raised[made.results[0].id]
+    half = 1 << source.bits - 1 if source.is_signed else 0
+    powers = (1024, 64 if source.bits == 4 else 1024)
+    low, high = (int(np.float16(power + half).view(np.uint16)) for power in powers)
+    word, constant = s.to_vector(s.operand(taken)), high << 16 | low
+    return s.remember(("raised", taken.id, constant), lambda: s.temp(s.rows.v_pk_add_f16, word, constant))
 
 
 def added_whole(s: Selector, op: Op) -> int:

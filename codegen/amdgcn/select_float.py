@@ -20,7 +20,7 @@ from wavedsl.codegen.amdgcn.isa import Inst, Src
 from wavedsl.codegen.amdgcn.lane_moves import HALF_WAVE
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Selector, f32_bits, f64_words, is_inline, lower
-from wavedsl.codegen.amdgcn.select_convert import added_whole
+from wavedsl.codegen.amdgcn.select_convert import added_whole, raised_word, stays_raised
 from wavedsl.ir.kernel.kernel_ir import Op, Value
 
 
@@ -112,7 +112,11 @@ def pair(s: Selector, op: Op) -> None:
         s.bind(op, s.operand(made))
         return
     mods = {"neg_lo": (0, 1), "neg_hi": (0, 1)} if how == "fsub" else {}
-    s.vop3(s.rows.named(roles.HALVES[how]), s.result(op), *(s.words(x)[0] for x in op.args), **mods)
+    words = [s.words(x)[0] for x in op.args]
+    first = op.args[0].op
+    if first is not None and first.name == "widen" and stays_raised(s, first):
+        words[1] = raised_word(s, first)
+    s.vop3(s.rows.named(roles.HALVES[how]), s.result(op), *words, **mods)
 
 
 def _pairs(s: Selector, v: Value) -> Callable[[int], Ref]:

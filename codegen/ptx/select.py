@@ -23,6 +23,7 @@ from wavedsl.codegen.ptx.mma import of_halves
 from wavedsl.ir import dtypes as dt
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Type, Value, counts, source_steps
+from wavedsl.ir.kernel.raised_pairs import raised
 from wavedsl.ir.loc import Loc
 
 SHARED_SYMBOL = "smem"
@@ -75,6 +76,8 @@ class Selector:
         self.users: dict[int, list[Op]] = {}
         self.user_region: dict[int, Region] = {}
         _count_uses(kernel.body, self.users, self.user_region)
+        pairs = [op for op in kernel.body.walk() if op.name == "pair"]
+        self.raised = raised(pairs, {a.id: len(self.users[a.id]) for op in pairs for a in op.args})
         self.current = kernel.body
         self.labels: set[str] = set()
         self.order: dict[Op, Any] = {}

@@ -17,6 +17,7 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.half_pairs import added_to
 from wavedsl.ir.kernel.kernel_ir import Op, Value
+from wavedsl.ir.kernel.raised_pairs import fits
 
 if TYPE_CHECKING:
     from wavedsl.codegen.ptx.select import Selector
@@ -151,7 +152,11 @@ def _pair(s: Selector, op: Op) -> None:
         s.values[op.result.id] = s.of(made)
         return
     words = (*PAIRS[op.attrs["operation"]], f"{op.attrs['dtype'].name}x2")
-    s.values[op.result.id] = (s.set("b32", words, *(s.reg(s.one(a)) for a in op.args)),)
+    operands = [s.reg(s.one(a)) for a in op.args]
+    first = op.args[0].op
+    if first is not None and first.name == "widen" and _stays_raised(s, first):
+        operands[1] = _raised_word(s, first, operands[1])
+    s.values[op.result.id] = (s.set("b32", words, *operands),)
 
 
 def _added(s: Selector, op: Op) -> int:
@@ -164,6 +169,27 @@ def _added(s: Selector, op: Op) -> int:
     constant = added_to(op.result, s.users.get(op.result.id, ()))
     taken_off = constant - _above(source, dtype)
     return constant if float(np.array(taken_off, dtype.numpy)) == taken_off else 0
+
+
+def _stays_raised(s: Selector, op: Op) -> bool:
+    """Whether what is subtracted from a `widen`'s numbers takes the power of two off, too."""
+    taken = s.raised.get(op.result.id)
+    source, dtype = op.attrs["source"], op.attrs["dtype"]
+    if taken is None or (source.bits == 8 and dtype is dt.bf16):
+        return False
+    return fits(op, taken, _above(source, dtype))
+
+
+def _raised_word(s: Selector, made: Op, taken: Reg) -> Reg:
+    """What everybody subtracts from the numbers of a `widen`, and the power of two that these are made with."""
+    dtype = made.attrs["dtype"]
+    above = int(np.array(_above(made.attrs["source"], dtype), dtype.numpy).view(np.uint16)) * 0x10001
+
+    def build() -> Reg:
+        return s.set("b32", ("add", "rn", f"{dtype.name}x2"), taken, s.reg(Imm(above)))
+
+    found: Reg = s.hoisted(("raised", taken.id, above), taken.level, build)
+    return found
 
 
 def _above(source: DType, dtype: DType) -> int:
@@ -242,6 +268,9 @@ def _widen(s: Selector, op: Op) -> None:
             made = placed(spread, 0xFF, both(base) ^ half * 0x10001)
         else:
             made, off = placed(spread, 0x7F, both(base)), placed(spread, 0x80, both(-base))
+    if _stays_raised(s, op):
+        s.values[op.result.id] = (made,)
+        return
     out = s.set("b32", ("add", "rn", f"{dtype.name}x2"), made, s.reg(off))
     s.values[op.result.id] = (out,)
 

@@ -23,7 +23,7 @@ import numpy as np
 from wavedsl.ir.addresses.access import Position
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import DimPlan
-from wavedsl.ir.dtypes import DType
+from wavedsl.ir.dtypes import DType, i4, u4, u8
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import B32, I32, Value
@@ -63,6 +63,8 @@ class PackedView:
     group: int
     atom: str = ""
     """The transposing read that serves the layout; empty: plain vectors."""
+    half: int | None = None
+    """The lane bit that says which half of each unit's byte a lane's element is; None: a lane has all of a unit."""
 
     @property
     def dtype(self) -> DType:
@@ -129,36 +131,52 @@ def transposed_layout(layout: Layout, dim: str, group: int) -> Layout | None:
     return _narrowed(layout, Bits(rest, inner.outs, [cols[b] for b in rest]), dim, low)
 
 
-def _narrowed(layout: Layout, inner: Bits, dim: str, low: int) -> Layout:
-    """The layout without the `low` lowest bits of a dimension, which nothing drives any more, its registers numbered
-    from 0."""
+def halved_layout(layout: Layout, dim: str) -> tuple[Layout, int] | None:
+    """(the layout in units of two elements along `dim` where neighbours lie in two lanes, both of which hold their
+    unit; the lane bit that tells them apart). None where they lie otherwise."""
+    if dim not in layout.dims:
+        return None
+    inner = layout.inner
+    odd = [(x, whole) for x, whole, c in zip(inner.ins, inner.cols, inner.coordinate_columns(dim)) if c & 1]
+    if len(odd) != 1 or kind_of(odd[0][0]) != "l" or odd[0][1].bit_count() != 1:
+        return None
+    return _narrowed(layout, inner, dim, 1, registers=False), number_of(odd[0][0])
+
+
+def _narrowed(layout: Layout, inner: Bits, dim: str, low: int, registers: bool = True) -> Layout:
+    """The layout without the `low` lowest bits of a dimension, its registers numbered from 0 where these bits were
+    theirs."""
     keep = [j for j, o in enumerate(inner.outs) if kind_of(o) != dim or number_of(o) >= low]
     outs = [bit(dim, number_of(o) - low) if kind_of(o) == dim else o for o in (inner.outs[j] for j in keep)]
     cols = [sum((c >> j & 1) << n for n, j in enumerate(keep)) for c in inner.cols]
-    ins = [bit("e", number_of(b) - low) if kind_of(b) == "e" else b for b in inner.ins]
+    ins = [bit("e", number_of(b) - low) if kind_of(b) == "e" and registers else b for b in inner.ins]
     digits = tuple(Digit(g.kind, g.extent, g.dim, g.stride) for g in layout.digits)
     extents = tuple((d, n >> low if d == dim else n) for d, n in layout.extents)
     return Layout(Bits(ins, outs, cols), digits, extents)
 
 
 def packed_view(
-    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], *, transposing: Mapping[int, str] | None = None
-) -> PackedView | None:
+    info: ArrayInfo, layout: Layout, plans: Mapping[str, DimPlan], *, transposing: Mapping[int, str] | None = None,
+    load: bool = False,
+) -> PackedView | None:  # fmt: skip
     """How a value in `layout` moves to or from a packed array; None where its elements do not lie in units.
 
-    `transposing`: by width of an element in bits, the name of the chip's transposing read. Raises ConstraintError where
-    a tile, a wave's share or the extent is no whole number of units.
+    `transposing`: by width of an element in bits, the name of the chip's transposing read. `load`: several lanes may
+    have a unit. Raises ConstraintError where a tile, a wave's share or the extent is no whole number of units.
     """
     dtype, dim = info.dtype, info.names[-1]
-    group, atom = unit_elements(dtype), ""
+    group, atom, half = unit_elements(dtype), "", None
     view = unit_layout(layout, dim, group)
     if view is None and transposing and dtype.bits in transposing:
         group, atom = 16, transposing[dtype.bits]
         view = transposed_layout(layout, dim, group)
+    if view is None and load and dtype.bits == 4:
+        group, atom = 2, ""
+        view, half = halved_layout(layout, dim) or (None, None)
     if view is None:
         return None
     check_units(info, plans, group)
-    return PackedView(unit_info(info, group), view, unit_plans(plans, dim, group), dim, group, atom)
+    return PackedView(unit_info(info, group), view, unit_plans(plans, dim, group), dim, group, atom, half)
 
 
 def check_units(info: ArrayInfo, plans: Mapping[str, DimPlan], group: int) -> None:
@@ -236,6 +254,21 @@ def spread(b: Builder, layout: Layout, dtype: DType, dense: Sequence[Value]) -> 
     return from_words(b, layout, dtype, words)
 
 
+def halves(b: Builder, lane_bit: int, dtype: DType, bytes: Sequence[tuple[Value, int]]) -> Value:
+    """A word of 4-bit elements, each the lane's half of a byte: given as (loaded words, number of the byte in them)."""
+    shift = b.shl(b.and_(b.lshr(b.lane(), lane_bit), 1), 2)
+    elements: list[Value] = []
+    for loaded, position in bytes:
+        word = b.bitcast(b.slice(loaded, position // 4) if loaded.type.n > 1 else loaded, I32)
+        if dtype is i4:
+            elements.append(b.ashr(b.shl(word, b.sub(28 - position % 4 * 8, shift)), 28))
+        else:
+            lower = b.and_(b.lshr(word, shift), 0x0F0F0F0F)
+            elements.append(b.unpack(b.bitcast(lower, B32), u8, position % 4))
+    elements += [b.i32(0)] * (8 - len(elements))
+    return b.pack(elements, dtype if dtype.is_int else u4)  # codes, whatever they mean
+
+
 def dense_words(b: Builder, value: Fragment) -> list[Value]:
     """A value's elements without gaps: 16 elements of 6 bits in 3 words."""
     words = value.words(b)
@@ -264,6 +297,6 @@ def unit_fragment(b: Builder, view: PackedView, value: Fragment) -> Fragment:
 
 
 __all__ = [
-    "PackedView", "check_units", "dense_words", "packed_view", "quotient", "spread", "transposed_layout",
-    "unit_elements", "unit_fragment", "unit_info", "unit_layout", "unit_words",
+    "PackedView", "check_units", "dense_words", "halved_layout", "halves", "packed_view", "quotient", "spread",
+    "transposed_layout", "unit_elements", "unit_fragment", "unit_info", "unit_layout", "unit_words",
 ]  # fmt: skip

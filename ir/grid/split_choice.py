@@ -6,24 +6,28 @@ the reason among its `notes`.
 A prediction from the product's rates, for `parts` of `trips` each on a grid of `tiles`:
 
     loop       trips x the longer of all that a unit's workgroups do in one, arithmetic or bytes at its port, and of
-               what each waits for, as often as they come after one another
-    exchange   storing sums at that port, a fence and a ticket (a latency each), and per part a latency or its bytes
+               what one takes from trip to trip, as often as they come after one another
+    exchange   storing sums at that port, a fence and a ticket (a latency each, two where copies run one trip ahead),
+               and per part a latency or its bytes (a share of one, or words)
     whole      no less than the loop's operands take from memory once, and than all that is asked of L2
 
-A workgroup whose copies run one trip ahead waits in each for memory, however short it is, and others of its unit work
-meanwhile: a weight's rows for one token, 64 of them in each of 128 workgroups, have a fifth of MI300X's memory at work.
+A workgroup whose copies run one trip ahead waits in each for memory, and then does what is no product's: what it makes
+operands of, element by element, or moves to shared memory. Others of its unit work meanwhile: a weight's rows for one
+token, 64 of them in each of 128 workgroups, have a fifth of MI300X's memory at work. Where what workgroups take is
+about what memory does, neither has its full rate: the whole is the root of the sum of squares.
 
-The cut is made where it is predicted to save two fifths of the time at least, as it changes how sums are rounded: only
-where tiles leave half of the units idle, or of the places on them where workgroups wait, and every part has enough
-trips to fill a pipeline, on a grid that is known while compiling, for a kernel that has nothing but elementwise work
-behind its loop, and where the user asks for nothing that speaks of one workgroup per tile.
+The cut is made where it is predicted to save a third of the time at least, or a fifth where copies run one trip ahead,
+as it changes how sums are rounded: only where tiles leave half of the units idle, or of the places on them where
+workgroups wait, and every part has enough trips to fill a pipeline, or two where copies run one ahead, on a grid that
+is known while compiling, for a kernel that has nothing but elementwise work behind its loop, and where the user asks
+for nothing that speaks of one workgroup per tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil, inf, prod
+from math import ceil, hypot, inf, prod
 from typing import Any
 
 from wavedsl.ir.choices import Choices
@@ -39,14 +43,38 @@ from wavedsl.ir.target import VECTOR_BYTES, Target
 
 LEAST_TRIPS = 8
 """Trips of a part: as many as a ring of tiles has slots at most."""
+LEAST_WAITING = 2
+"""Trips of a part where copies run one trip ahead."""
 MOST_PARTS = 32
 BESIDE = 4
 """Workgroups that a unit has at a time, as far as nobody knows their registers: 128 of a wave's on each SIMD."""
 SEVERAL = 2
 """Workgroups that ask for the same, from which on L2 gives it to most of them."""
-GAIN = 0.6
+GAIN = 0.65
 """Share of the time of one part that several must be predicted to take at most. (Nothing of this was timed on a GPU:
 a doubtful cut is not made.)"""
+WAITING_GAIN = 0.8
+"""The same where copies run one trip ahead: what waits can only gain."""
+ALIKE = 1.05
+"""Times that are about the same: then fewer parts are better, and a power of two (7 parts of 56 trips took 2 to 12 %
+longer than 8)."""
+UNEVEN = 1.15
+"""Times that parts take whose trips are no known number, for the loops of those that are."""
+FLOPS = 2
+"""Of an instruction at the vector pipes' rate, a multiply-add; arithmetic of elements is one each."""
+WIDENED = {4: 3, 8: 2}
+"""Instructions per two elements, or one of f32, that take integers of so many bits out of a word and convert them."""
+ALONE = 1.4
+"""Times that elementwise work takes where nobody else hides that one instruction waits for the other."""
+MEETING = 250
+"""Clocks from a trip's first read of shared memory to its last product, beside elementwise work: latencies that only
+other workgroups hide."""
+SLOTS = 3
+"""Of a ring at least, where others are to have room beside it."""
+SIDE_BY_SIDE = 4
+"""Loads of parts that are on their way together."""
+WORD_BY_WORD = 4
+"""Times that a port takes for words of sums, as lanes of matrix instructions have them, beside whole vectors."""
 
 
 def chosen_split(graph: Graph, dims: Mapping[Any, Any], target: Target, product: Product, choices: Choices) -> Split:
@@ -156,15 +184,21 @@ def _predicted(
     places = product.units * (model.room if model is not None else 1)
     if 2 * tiles > places:
         return 1, f"{tiles} tiles for {product.units} units"
-    most = min(MOST_PARTS, places // max(tiles, 1), trips // LEAST_TRIPS)
+    least = LEAST_TRIPS if model is None or not model.waits else LEAST_WAITING
+    most = min(MOST_PARTS, places // max(tiles, 1), trips // least)
     if most < 2 or not _plain(graph, loop):
         return 1, f"{trips} trips are too few" if most < 2 else "more than elementwise work follows the loop"
     if model is None:
         return 1, "a trip holds loops of its own"
     times = {n: model.seconds(n) for n in range(1, most + 1)}
+    if model.waits:
+        times = {n: s * (UNEVEN if trips % n else 1.0) for n, s in times.items()}
     best = min(times, key=lambda n: (times[n], n))
+    if model.waits:
+        best = min((n for n in times if times[n] <= ALIKE * times[best]), key=lambda n: (n & (n - 1) > 0, n))
     said = f"{tiles} tiles of {trips} trips for {product.units} units: predicted {1e6 * times[1]:.1f} us in one part"
-    if times[best] > GAIN * times[1]:
+    gain = WAITING_GAIN if model.waits else GAIN
+    if times[best] > gain * times[1]:
         return 1, said + (f", {1e6 * times[best]:.1f} in {best}" if best > 1 else "")
     return best, f"{said}, {1e6 * times[best]:.1f} in {best}"
 
@@ -179,13 +213,20 @@ def _plain(graph: Graph, loop: Node) -> bool:
     return not any(n.op in (*REGIONS, *PRODUCTS) for n in after)
 
 
+def _instructions(n: Node) -> int:
+    """Of an elementwise operation, per element or pair."""
+    source = n.inputs[0].type if n.op == "cast" and n.inputs else None
+    return WIDENED.get(source.dtype.bits, 1) if isinstance(source, ValueType) else 1
+
+
 @dataclass(frozen=True)
 class _Model:
-    """One loop on one product. Seconds and bytes; `trip` of one workgroup, `wait` what a trip takes at least, `room`
-    the workgroups that a unit has at a time."""
+    """One loop on one product. Seconds and bytes; `trip` of a unit's pipes, `turn` of one workgroup from trip to trip,
+    `waits`: for memory in each, `room` the workgroups that a unit has at a time."""
 
     trip: float
-    wait: float
+    turn: float
+    waits: bool
     room: int
     trip_bytes: float
     unique_bytes: float
@@ -219,7 +260,7 @@ class _Model:
         def elements(t: ValueType) -> float:
             return prod(tile(d) for d in t.dims)
 
-        seconds = moved = unique = once = 0.0
+        seconds = beside = moved = unique = once = 0.0
         rates = product.matrix_rates(target)
         for n in region_nodes(body):
             if not isinstance(n.type, ValueType) or n.op == "carry":
@@ -238,9 +279,10 @@ class _Model:
                 rate = rates.get(a.dtype.name, float(product.vector.get(a.dtype.name, product.vector["f32"])))
                 seconds += 2 * elements(n.type) * along / (rate * product.clock)
             elif ROWS[n.op].compute is not None or n.op in ("cast", "sum"):
-                widest = max((elements(x.type) for x in n.inputs if isinstance(x.type, ValueType)), default=1.0)
-                rate = float(product.vector.get(n.dtype.name, product.vector["f32"]))
-                seconds += widest / (rate * product.clock)
+                operands = [x for x in n.inputs if isinstance(x.type, ValueType)]
+                widest = max((elements(x.type) for x in operands), default=1.0)  # type: ignore[arg-type]
+                rate = float(product.vector.get(n.dtype.name, product.vector["f32"])) / FLOPS
+                beside += widest * _instructions(n) / (rate * product.clock)
         port = product.unit_port(target, "load.global") * product.clock
         carried = sum(elements(c.type) * c.dtype.bits / 8 for c in body.carries if isinstance(c.type, ValueType))
         wait, room = 0.0, 1
@@ -255,21 +297,32 @@ class _Model:
             wait = product.latency if 2 * once > unique else served
             slots = int(target.shared_bytes // max(1.0, moved))
             room = max(1, min(BESIDE, slots // 2 if slots >= 4 else slots))  # two slots each, or one that leaves room
-        return _Model(max(seconds, moved / port), wait, room, moved, unique, carried, tiles, trips, product, target)
+        turn = wait + max(beside, moved / port)
+        trip = max(seconds + beside, moved / port)
+        if not wait and shared:
+            turn = max(trip, ALONE * beside + MEETING / product.clock)
+            room = max(1, min(BESIDE, int(target.shared_bytes // max(1.0, SLOTS * moved))))
+        elif not wait:
+            turn = trip
+        return _Model(trip, turn, wait > 0, room, moved, unique, carried, tiles, trips, product, target)
 
     def seconds(self, parts: int) -> float:
         """Predicted seconds of the kernel in so many parts."""
         p = self.product
         each = ceil(self.tiles * parts / p.units)
         asked = self.tiles * self.trips * self.trip_bytes
-        loop = ceil(self.trips / parts) * max(each * self.trip, ceil(each / self.room) * self.wait)
+        loop = ceil(self.trips / parts) * max(each * self.trip, ceil(each / self.room) * self.turn)
         exchange = 0.0
         if parts > 1:
             port = p.unit_port(self.target, "load.global") * p.clock
             one = self.sums / port
             exchange = one + 2 * p.latency + parts * max(p.latency, one)
+            if self.waits:
+                exchange = each * one + 4 * p.latency + parts * max(p.latency / SIDE_BY_SIDE, WORD_BY_WORD * one)
             asked += 2 * self.tiles * parts * self.sums
-        return p.latency + max(loop, self.unique_bytes / p.hbm, asked / p.l2_bandwidth(self.target)) + exchange
+        memory = max(self.unique_bytes / p.hbm, asked / p.l2_bandwidth(self.target))
+        whole = hypot(loop, memory) if self.waits else max(loop, memory)
+        return p.latency + whole + exchange
 
 
 __all__ = ["GAIN", "LEAST_TRIPS", "chosen_split", "whole"]

@@ -18,18 +18,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Any
 
-from wavedsl.ir.addresses.mapped_runs import unit_dim
-from wavedsl.ir.addresses.packed_view import transposed_layout, unit_elements, unit_layout
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.spread_products import Spread
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, ValueType, addend, initial_values, next_values
-from wavedsl.ir.dataflow.mma_dims import product_dims
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.split_k import SUMS
-from wavedsl.ir.dataflow.views import is_tile, view_dims
-from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
-from wavedsl.ir.inference.coalesced import Uses, coalesced, coalesced_for
+from wavedsl.ir.inference.coalesced import Uses, coalesced_for
 from wavedsl.ir.inference.derived_layout import (
     coarse_layout,
     every_layout,
@@ -42,8 +37,10 @@ from wavedsl.ir.inference.derived_layout import (
 from wavedsl.ir.inference.mma_options import mma_options
 from wavedsl.ir.inference.mma_plan import MmaPlan, mma_plan
 from wavedsl.ir.inference.mma_tiles import shared_operands
+from wavedsl.ir.inference.packed_reads import settle_packed
 from wavedsl.ir.inference.row_layout import absorbed, leading_layout, row_layout
 from wavedsl.ir.inference.spreading import Chosen, Sweeps
+from wavedsl.ir.inference.whole_words import of_whole_words, straight
 from wavedsl.ir.inference.wide_operands import between_products, wide_operands
 from wavedsl.ir.layouts.bits import spec
 from wavedsl.ir.layouts.chain import choose_chains
@@ -53,7 +50,6 @@ from wavedsl.ir.layouts.layout import Layout, make_layout, moving_lanes
 from wavedsl.ir.layouts.value_classes import (
     Classes,
     follows,
-    is_packed_read,
     join_region,
     join_sums,
     led,
@@ -61,7 +57,7 @@ from wavedsl.ir.layouts.value_classes import (
     written_along,
 )
 from wavedsl.ir.quick_dataclass import dataclass
-from wavedsl.ir.symbols import AddressSpace, dim_name
+from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import Target
 
 LONG = 32
@@ -205,7 +201,7 @@ def _infer(
         for position, port in zip(out.mmas[n.id].positions, (out.mmas[n.id].first, out.mmas[n.id].second)):
             if (n.id, position) in out.wide:
                 _demand(out, chosen, classes, n, position, port)
-    _settle_packed(out, chosen, classes, nodes, graph, partition, target)
+    settle_packed(out.demands, chosen, classes, nodes, graph, partition, target)
 
     scalar = make_layout(spec(free=" ".join(f"l{i}" for i in range(target.lane_bits))))
     for n in nodes.values():
@@ -276,61 +272,17 @@ def _choose_products(
         for n in products
     }
 
-    straight = {
+    taken = {
         n.id
         for n in products
         if n.op == "mma"
-        and (all(_straight(graph, x, n, along) for x in n.inputs[:2]) or _of_whole_words(graph, n, along))
+        and (all(straight(graph, x, n, along) for x in n.inputs[:2]) or of_whole_words(graph, n, along))
     }
 
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
-        return mma_plan(n, partition, target, option, order, operands, n.id in straight)
+        return mma_plan(n, partition, target, option, order, operands, n.id in taken)
 
     return choose_chains(products, feeds, class_of, options, planned, alike)
-
-
-def _straight(graph: Graph, x: Node, product: Node, rows: Rows) -> bool:
-    """Whether a factor of a product is read where it is multiplied, as lanes hold it, and has the contracted dimension
-    contiguous in global memory."""
-    if x.op != "read" or x.dtype.packed or rows.get(x.id) != dim_name(product_dims(product)[2]):
-        return False
-    space = graph.argument(x.attrs["memory"]).address_space
-    return graph.subs.get(space, space) is AddressSpace.GLOBAL
-
-
-def _of_whole_words(graph: Graph, product: Node, rows: Rows) -> bool:
-    """Whether lanes can hold whole words of an array of 4-bit elements of which a factor of a product is made, element
-    by element: the contracted dimension is contiguous in that array, and in the other factor's, which is another such
-    or a plain one, whose rows may lie anywhere."""
-    k = dim_name(product_dims(product)[2])
-    packed = [_packed_along(graph, x, k) for x in product.inputs[:2]]
-    plain = [
-        x.op == "read" and not x.dtype.packed and (rows.get(x.id) == k or _row_by_index(graph, x, k))
-        for x in product.inputs[:2]
-    ]
-    return any(packed) and all(x or y for x, y in zip(packed, plain))
-
-
-def _row_by_index(graph: Graph, x: Node, k: str) -> bool:
-    """Whether a read takes rows by index whose elements `k` counts, as the array's last dimension."""
-    if is_tile(graph, x):
-        return False
-    *rows, last = x.attrs["mapping"].coords
-    return not isinstance(last, int) and dim_name(last) == k and any(isinstance(c, int) for c in rows)
-
-
-def _packed_along(graph: Graph, x: Node, k: str) -> bool:
-    """Whether a value is made of an array of 4-bit elements with `k` contiguous, element by element."""
-    todo, seen = [x], {x.id}
-    while todo:
-        n = todo.pop()
-        if is_packed_read(n) and n.dtype.bits == 4:
-            return str(view_dims(graph, n)[-1]) == k
-        if n.op not in PRODUCTS and ROWS[n.op].index_rule == "same":
-            more = [y for y in n.inputs if isinstance(y.type, ValueType) and set(y.dims) == set(x.dims)]
-            todo += [y for y in more if y.id not in seen]
-            seen |= {y.id for y in more}
-    return False
 
 
 def _looks_at(n: Node, classes: Classes) -> list[int]:
@@ -397,71 +349,6 @@ def _starts_alike(n: Node, chosen: dict[int, Layout], classes: Classes) -> bool:
             chosen[own] = chosen[theirs]
             changed = True
     return changed
-
-
-def _settle_packed(
-    out: Inference, chosen: dict[int, Layout], classes: Classes, nodes: Mapping[int, Node], graph: Graph,
-    partition: Partition, target: Target,
-) -> None:  # fmt: skip
-    """Reads and writes of packed arrays move whole units: a value that lies otherwise is converted at its use."""
-    for n in nodes.values():
-        if n.op not in ("read", "write") or not graph.argument(n.attrs["memory"]).dtype.packed:
-            continue
-        argument = graph.argument(n.attrs["memory"])
-        group = unit_elements(argument.dtype)
-        value = n if n.op == "read" else n.inputs[0]
-        own = classes.find(value.id)
-        tile = is_tile(graph, n)
-        if tile:
-            dims = list(view_dims(graph, n))
-        else:
-            along_units = unit_dim(graph, n, group, [dim_name(d) for d in value.dims])
-            dims = sorted(value.dims, key=lambda d: dim_name(d) == along_units)
-            if along_units is None:
-                continue
-        order = [d for d in dims if d in value.dims]
-        if not order:
-            continue
-        inner = dim_name(dims[-1])
-
-        def fits(layout: Layout, staged: bool, inner: str = inner, dtype: DType = argument.dtype) -> bool:
-            if unit_layout(layout, inner, unit_elements(dtype)) is not None:
-                return True
-            return staged and dtype.bits in target.transposing and transposed_layout(layout, inner, 16) is not None
-
-        along = partition.dims[dims[-1]]
-        sizes = (along.extent, along.tile, along.wave)
-        transposable, of_words = (all(s is not None and s % run == 0 for s in sizes) for run in (16, 8))
-
-        waves = {d: partition.dims[d].wave for d in order}
-        if n.op == "write":
-            layout = out.demands.get((n.id, 0), chosen[own])
-            if not fits(layout, False):
-                bits = max(value.dtype.bits, argument.dtype.slot)
-                out.demands[n.id, 0] = coalesced(order, waves, bits, target, least=group)
-            continue
-        space = graph.subs.get(argument.address_space, argument.address_space)
-        staged = space is not AddressSpace.GLOBAL and transposable and tile
-        uses = [(u, p) for u in nodes.values() for p, x in enumerate(u.inputs) if x is n]
-        users = [u for u, _ in uses if isinstance(u.type, ValueType) and set(u.dims) == set(n.dims)]
-        lie = [chosen[classes.find(u.id)] for u in users if classes.find(u.id) in chosen]
-        words = of_words and argument.dtype.bits == 4 and any(unit_layout(x, inner, 8) is not None for x in lie)
-        # Whole words are loaded where they are used. On asynchronous chips exchanges pass shared memory again.
-        exchanged = not words or space is AddressSpace.GLOBAL
-        if fits(chosen[own], staged) and exchanged and not target.asynchronous:
-            continue
-        wanted = chosen[own]
-        for u, _ in uses:
-            theirs = chosen.get(classes.find(u.id)) if isinstance(u.type, ValueType) else None
-            if theirs is not None and set(u.dims) == set(n.dims) and fits(theirs, staged):
-                chosen[own] = theirs.reorder([dim_name(d) for d in n.dims])
-                break
-        else:
-            if not fits(chosen[own], staged):
-                chosen[own] = coalesced(order, waves, argument.dtype.slot, target, least=group)
-        for u, p in uses:
-            if u.op in PRODUCTS and (u.id, p) not in out.demands and not same_layout(chosen[own], wanted):
-                out.demands[u.id, p] = wanted
 
 
 def _demand(

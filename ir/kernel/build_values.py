@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.dtypes import DType
+from wavedsl.ir.dtypes import DType, u4, u8
 from wavedsl.ir.kernel import small_floats
 from wavedsl.ir.kernel.address_parts import split_address, split_constant, split_uniform
 from wavedsl.ir.kernel.build_core import Core, Operand
@@ -43,7 +43,7 @@ class Values(Core):
         return self._int("mulhi_u", a, b)
 
     def and_(self, a: Operand, b: Operand) -> Value:
-        return self._int("and", a, b)
+        return self._half_of_byte(a, b, 15, 0) or self._int("and", a, b)
 
     def or_(self, a: Operand, b: Operand) -> Value:
         return self._int("or", a, b)
@@ -55,7 +55,16 @@ class Values(Core):
         return self._int("shl", a, s)
 
     def lshr(self, a: Operand, s: Operand) -> Value:
-        return self._int("lshr", a, s)
+        return self._half_of_byte(a, s, 4, 1) or self._int("lshr", a, s)
+
+    def _half_of_byte(self, a: Operand, b: Operand, wanted: int, half: int) -> Value | None:
+        """Four bits of a byte that was unpacked, which are unpacked at once; None where `b` is another constant."""
+        if (b if isinstance(b, int) else b.const) != wanted or isinstance(a, int):
+            return None
+        op = a.op
+        if op is None or op.name != "unpack" or op.attrs["dtype"] is not u8:
+            return None
+        return self.unpack(op.args[0], u4, 2 * op.attrs["index"] + half)
 
     def ashr(self, a: Operand, s: Operand) -> Value:
         return self._int("ashr", a, s)
@@ -417,6 +426,8 @@ class Values(Core):
         if packed is not None and packed.attrs["dtype"] is dtype and ("fadd", dtype.name) not in self._pairs:
             if is_exact(packed.args[index], dtype):
                 return packed.args[index]
+            if dtype.is_int and _wraps_nothing(packed.args[index], dtype):
+                return packed.args[index]
         if not self.packs(dtype):
             found = small_floats.unpack(self, word, dtype, index)
             self.small[found.id] = word, dtype, index
@@ -449,6 +460,10 @@ class Values(Core):
             return lo
         if selector == 0x07060504:
             return hi
+        upper = selector & 0x04040404
+        if upper in (0, 0x04040404):  # bytes of one word alone
+            lo = hi = hi if upper else lo
+            selector &= 0x03030303
         if hi is lo and (found := before_permuting(lo, selector)) is not None:
             return self.permute_bytes(*found)
         return self._pure("permute_bytes", (hi, lo), B32, {"selector": selector})
@@ -526,6 +541,12 @@ class Values(Core):
     def elements(self, v: Value) -> tuple[Value, ...]:
         """The registers of a tuple, one by one."""
         return tuple(self.slice(v, i) for i in range(v.type.n))
+
+
+def _wraps_nothing(v: Value, dtype: DType) -> bool:
+    """Whether an integer is surely one of `dtype`, a type narrower than it."""
+    low = -(1 << dtype.bits - 1) if dtype.is_signed else 0
+    return v.lo is not None and v.hi is not None and low <= v.lo and v.hi < low + (1 << dtype.bits)
 
 
 def _slice_of(v: Value) -> tuple[Value | None, int, int]:

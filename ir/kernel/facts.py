@@ -285,8 +285,11 @@ def _unpack(args: Sequence[Any], attrs: Mapping[str, Any], bits: int) -> Facts:
     dtype = attrs["dtype"]
     if dtype.kind == "int":
         return normalise(-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1, 0, bits)
-    if dtype.kind in ("uint", "bool"):
-        return normalise(0, (1 << dtype.bits) - 1, 0, bits) if dtype.bits < bits else full(bits)
+    if dtype.kind in ("uint", "bool") and dtype.bits < bits:
+        op, zeros = args[0].op, 0
+        if op is not None and op.name == "bitcast" and op.args[0].type.kind == "i32":
+            zeros = op.args[0].zeros >> attrs["index"] * dtype.bits & (1 << dtype.bits) - 1
+        return normalise(0, (1 << dtype.bits) - 1, zeros, bits)
     return full(bits)
 
 

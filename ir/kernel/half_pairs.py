@@ -38,6 +38,9 @@ def packed_pair(b: Values, values: Sequence[Value], dtype: DType) -> Value | Non
     if b.target.pairs and all(v.const is not None for v in values):
         return constant_word(b, values, dtype)
     found = _widened(b, values, dtype)
+    if found is None and all(v.op is not None and v.op.name == "unpack" for v in values):
+        picked = _word(b, values, dtype)
+        return b.permute_bytes(*picked) if isinstance(picked, tuple) else picked
     return found if found is not None else _computed(b, values, dtype)
 
 

@@ -120,7 +120,10 @@ class Samples:
         if name.startswith("load.") and op.attrs["bytes"] < 4:
             return self.random(0, (1 << 8 * op.attrs["bytes"]) - 1, t)
         if name == "unpack" and op.attrs["dtype"].bits < 32:
-            d = op.attrs["dtype"]
+            d, word = op.attrs["dtype"], op.args[0].op
+            known = self.values.get(word.args[0]) if word is not None and word.name == "bitcast" else None
+            if d.kind in ("uint", "bool") and known is not None:
+                return known >> op.attrs["index"] * d.bits & (1 << d.bits) - 1
             return self.random(-(1 << (d.bits - 1)), (1 << (d.bits - 1)) - 1) if d.kind == "int" else (
                 self.random(0, (1 << d.bits) - 1)
             )  # fmt: skip

@@ -305,7 +305,7 @@ def register_keys(low: Lowering, n: Node, layout: Layout) -> list[tuple[Key, ...
 def unit_keys(low: Lowering, n: Node, unit: PackedView) -> list[tuple[Key, ...]]:
     """Per dense register of a packed read the keys that hold its units."""
     home = {u: key for group, key in zip(low.read_groups(n), low.keys(n)) for u in group}
-    bits, units = unit.dtype.bits, unit.layout.elements_per_lane
+    bits, units = unit.dtype.bits if unit.half is None else n.dtype.bits, unit.layout.elements_per_lane
     out = []
     for r in range(-(-units * bits // 32)):
         inside = range(r * 32 // bits, min(units, -(-(r + 1) * 32 // bits)))

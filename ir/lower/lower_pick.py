@@ -20,11 +20,13 @@ from wavedsl.ir.addresses.access import below
 from wavedsl.ir.addresses.coordinates import bare_price, lane_coordinate, scaled, total
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.dataflow.picked_in_tiles import elsewhere, stays_in_tiles
+from wavedsl.ir.dtypes import DType
 from wavedsl.ir.inference.derived_layout import every_layout, keeps_places, same_layout
+from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.dead_stores import WRITES
 from wavedsl.ir.kernel.kernel_ir import B32, PRED, Value
 from wavedsl.ir.layouts.bit_columns import combine_columns
-from wavedsl.ir.layouts.fragment import Fragment, from_elements, scalar_type
+from wavedsl.ir.layouts.fragment import Fragment, OnDemand, from_elements, per_register, scalar_type
 from wavedsl.ir.layouts.lane_gather import LaneGather, Origin
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.lower.cells import cells_of, number_from
@@ -123,7 +125,23 @@ def emit_repeat(low: Lowering, n: Node, layout: Layout, context: Context) -> Fra
     for offsets in layout.element_offsets():
         at = {source if d == dim else d: o // count if d == dim else o for d, o in zip(layout.dims, offsets)}
         out.append(value.element(b, value.layout.element_at(at)))
-    return from_elements(b, layout, n.dtype, out)
+    return from_elements(b, layout, n.dtype, out) if per_register(n.dtype) == 1 else _Many(b, layout, n.dtype, out)
+
+
+class _Many(OnDemand):
+    """Elements of a narrow dtype, packed where somebody asks for a word: who computes with pairs of them waits for
+    what is loaded there, not here."""
+
+    def __init__(self, b: Builder, layout: Layout, dtype: DType, elements: Sequence[Value]):
+        self.b, self.layout, self.dtype, self.elements = b, layout, dtype, elements
+
+    def word(self, b: Builder, index: int) -> Value:
+        per = per_register(self.dtype)
+        group = list(self.elements[index * per : index * per + per])
+        return b.pack(group + [b.zero(scalar_type(self.dtype))] * (per - len(group)), self.dtype)
+
+    def element(self, b: Builder, index: int) -> Value:
+        return self.elements[index]
 
 
 def swapped_in_tiles(low: Lowering, n: Node, dim: str) -> bool:

@@ -21,6 +21,7 @@ from wavedsl.ir.addresses.move_elements import assemble, join_word
 from wavedsl.ir.addresses.packed_view import (
     PackedView,
     check_units,
+    halves,
     packed_view,
     spread,
     unit_elements,
@@ -276,7 +277,9 @@ class Lowering:
         """How a read or write of a packed array sees it where the value has this layout."""
         try:
             info = self.view_info(n)
-            found = packed_view(info, layout, self.plans, transposing=self.target.transposing)
+            found = packed_view(
+                info, layout, self.plans, transposing=self.target.transposing, load=n.op == "read"
+            )  # fmt: skip
             if found is None:
                 check_units(info, self.plans, unit_elements(info.dtype))
         except WaveError as error:
@@ -293,6 +296,11 @@ class Lowering:
         groups, keys = self.read_groups(n), self.keys(n)
         home = {u: (g, position) for g, group in enumerate(groups) for position, u in enumerate(group)}
         count, wide = unit.layout.elements_per_lane, unit_words(unit.dtype)
+        if unit.half is not None:
+            per = 32 // n.dtype.bits
+            chosen = range(-(-count // per)) if wanted is None else wanted
+            places = ([home[u] for u in range(r * per, min(r * per + per, count))] for r in chosen)
+            return [halves(b, unit.half, n.dtype, [(env[keys[g]], position) for g, position in x]) for x in places]
         out = []
         for r in range(-(-count * bits // 32)) if wanted is None else wanted:
             if wide:

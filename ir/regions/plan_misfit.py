@@ -45,16 +45,19 @@ from wavedsl.ir.target import Target
 
 class Ways:
     """The ways to cut and to lay out a graph, made as they are asked for, for all schedules under which these are the
-    same: those that agree in `split`, `stream`, and whether warpgroups take turns."""
+    same: those that agree in `split`, `stream`, and whether warpgroups take turns. `instead`: those of the graph that
+    the compiler falls back on where this one cannot be."""
 
     def __init__(
-        self, graph: Graph, dims: Mapping[Any, Any], arrays: Mapping[str, ArrayInfo], target: Target, choices: Choices
-    ):
+        self, graph: Graph, dims: Mapping[Any, Any], arrays: Mapping[str, ArrayInfo], target: Target, choices: Choices,
+        instead: Ways | None = None,
+    ):  # fmt: skip
         graph = with_gathers(graph, dims, arrays, target)
         self.graph, self.arrays, self.target = graph, arrays, target
         turns = takes_turns(target, choices)
         self._left = plans(graph, dims, target, contiguous_rows(graph, arrays), in_turn=turns)
         self._made: list[Plan] = []
+        self._instead = instead
 
     def __iter__(self) -> Iterator[Plan]:
         yield from self._made
@@ -64,6 +67,10 @@ class Ways:
 
     def misfit(self, choices: Choices) -> str:
         """Why the compiler refuses the graph under a schedule; empty where lowering has the last word."""
+        reason = self._misfit(choices)
+        return self._instead.misfit(choices) if reason and self._instead is not None else reason
+
+    def _misfit(self, choices: Choices) -> str:
         fixed = is_fixed(self.graph, self.target, choices)
         try:
             for plan in self:

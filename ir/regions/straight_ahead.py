@@ -19,6 +19,7 @@ from typing import Any
 
 from wavedsl.ir.dataflow.graph import PRODUCTS, Node
 from wavedsl.ir.kernel.kernel_ir import Value
+from wavedsl.ir.layouts.fragment import Fragment
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.schedule.steps import BodySchedule, Context, Env, Key, StageContext, Step
 
@@ -37,8 +38,10 @@ def straight_ahead(frame: LoopFrame, body: BodySchedule) -> LoopFrame:
     behind: dict[int, list[Step]] = {}
     for i in found:
         behind.setdefault(_last_user(frame.steps, body, frame.steps[i]), []).append(frame.steps[i])
+    nodes = {n.id: n for n in frame.region.nodes}
     for i, loads in behind.items():
-        steps[i] = _with(steps[i], partial(_load_next, frame, steps[i].emit, loads))
+        kept = [k for k in steps[i].defs if (n := nodes.get(k[1])) is not None and not _changes(n)]
+        steps[i] = _with(steps[i], partial(_load_next, frame, steps[i].emit, kept, loads))
     keys = [k for i in found for k in frame.steps[i].defs]
     return replace(
         frame, steps=steps, carried=[*frame.carried, *zip(keys, _first(frame, [frame.steps[i] for i in found], keys))],
@@ -116,10 +119,16 @@ def _first(frame: LoopFrame, loads: Sequence[Step], keys: Sequence[Key]) -> list
     return [env[k] for k in keys]
 
 
-def _load_next(frame: LoopFrame, emit: Callable[[Any], None], loads: Sequence[Step], context: StageContext) -> None:
-    """What a step does, then the loads for the trip that comes next, if one does."""
+def _load_next(
+    frame: LoopFrame, emit: Callable[[Any], None], kept: Sequence[Key], loads: Sequence[Step], context: StageContext
+) -> None:  # fmt: skip
+    """What a step does, then the loads for the trip that comes next, if one does. Values that may be in the registers
+    of what was loaded (`kept`: numbers that are repeated) are packed before."""
     emit(context)
     b, found = frame.low.b, Env(frame.env.fixed)
+    for value in (context.env[k] for k in kept):
+        if isinstance(value, Fragment):
+            value.words(b)
     after = b.add(context.iteration, 1)
     more = b.cmp("slt", after, frame.trips)
     for step in loads:

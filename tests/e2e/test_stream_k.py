@@ -364,6 +364,7 @@ def test_reports_show_it() -> None:
     assert any(reason.startswith(note) for reason in compiled.decisions.reasons)
     assert note in schedule_text(compiled.kernel_ir)
     off = chosen_split(
-        products.gemm(F16).trace(subs), subs, get_target("sm_80"), reference_product("sm_80"), Choices(stream=False)
-    )
+        products.gemm(F16).trace(subs), subs, get_target("sm_80"), reference_product("sm_80"),
+        Choices(stream=False, split=1),
+    )  # fmt: skip
     assert off.graph.traced is None

@@ -28,7 +28,7 @@ class Misfits:
         self.kernel, self.dynamic, self.target = kernel, list(dynamic), target
         known = {k: v for k, v in dims.items() if isinstance(v, (int, AddressSpace))}
         self.subs = {k: v for k, v in known.items() if k not in self.dynamic}
-        self._ways: dict[Any, Ways | None] = {}
+        self._ways: dict[Any, Ways] = {}
 
     def reason(self, candidate: Candidate) -> str:
         """Why the compiler refuses a candidate, as far as its cuts and layouts tell."""
@@ -48,5 +48,4 @@ class Misfits:
                 self._ways[key] = ways_of(asked)
         except WaveError as error:
             return error.message
-        ways = self._ways[key]
-        return "" if ways is None else ways.misfit(choices)
+        return self._ways[key].misfit(choices)

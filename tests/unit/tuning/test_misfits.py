@@ -38,9 +38,12 @@ TURNS = {
 }  # fmt: skip
 RANGES = {BM: [64], BN: [64], "stages": [2], "ping_pong": [0, 1], "cluster": [1, 2], "persistent": [1]}
 DIRECT = {BM: [16, 64], BN: [16], BK: [16, 128], "stages": [3], "direct_to_shared": [0, 1]}
+PADDED = {BM: [64], BN: [16], BK: [128], "stages": [2, 3]}
 SIZES = {M: 512, N: 512, K: 512}
 LARGE = {M: 2048, N: 2048, K: 512}
-"""Tiles enough that the compiler does not cut along K, of which nothing is known before."""
+"""Tiles enough that the compiler does not cut along K."""
+LONG = {M: 64, N: 512, K: 8192}
+"""Few tiles and many trips: it does, and where that cannot be it takes the whole loop."""
 CASES = {
     "waves": (gemm, "sm_90a", SIZES, WAVES, "no product of the kernel is a warpgroup's"),
     "registers": (free, "sm_90a", SIZES, TURNS, "2 warpgroups start with 256 registers"),
@@ -48,8 +51,10 @@ CASES = {
     "ranges": (triangle, "sm_90a", {M: 256, N: 256, D: 64}, RANGES, "a loop has a range of its own"),
     "clusters": (triangle, "sm_90a", {M: 256, N: 256, D: 64}, RANGES, "bounds that may differ between workgroups"),
     "copies": (gemm, "gfx942", LARGE, DIRECT, "cannot be copied without passing through registers"),
+    "copies in parts": (gemm, "gfx942", LONG, DIRECT, "cannot be copied without passing through registers"),
+    "padded parts": (gemm, "gfx942", LONG, PADDED, "exceeds the 16384 bytes"),
     "copies of 16 bytes": (free, "gfx950", LARGE, DIRECT, "cannot be copied without passing through registers"),
-    "padded": (gemm, "gfx942", SIZES, {BM: [64], BN: [16], BK: [128], "stages": [2, 3]}, "exceeds the 16384 bytes"),
+    "padded": (gemm, "gfx942", SIZES, PADDED, "exceeds the 16384 bytes"),
 }
 
 
@@ -67,6 +72,13 @@ def test_the_compiler_refuses_what_is_found_and_nothing_else(case: str) -> None:
             refused[c.key] = error.message
     assert said == refused
     assert any(expected in reason for reason in said.values()) and not all(said.values())
+
+
+def test_the_compiler_cuts_along_k() -> None:
+    """Else "in parts" would be no case of its own."""
+    one = {BM: 64, BN: 16, BK: 128}
+    notes = gemm.compile(target="gfx942", subs={**LONG, **one}).kernel_ir.notes["decisions"].reasons
+    assert any(r.startswith("split_k: ") and not r.startswith("split_k: 1 ") for r in notes)
 
 
 def test_run_time_extents_stay_open() -> None:
