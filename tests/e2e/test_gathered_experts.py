@@ -117,6 +117,7 @@ def test_scales_are_asked_for_before_tiles(target: str) -> None:
     assert min(loads) < loop.index("buffer_load_dwordx4")
 
 
+@pytest.mark.warpgroups
 def test_warpgroups_that_make_operands_are_several_on_an_sm() -> None:
     """Each workgroup takes one tile; where two warpgroups compute, or the user says so, they take tiles in turn."""
     given = data(20, 8, 512, 1024, 160)

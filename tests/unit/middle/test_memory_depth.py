@@ -63,7 +63,7 @@ def test_enough_is_on_its_way(
     target: str, dtype: wd.DType, tile: tuple[int, ...], size: tuple[int, int, int], stages: int
 ) -> None:
     chip = get_target(target)
-    found = compiled(product(dtype, tile), dtype, size, target)
+    found = compiled(product(dtype, tile, wd.Schedule(split_k=1)), dtype, size, target)
     assert slots(found) == stages
     share = ceil(ceil(size[0] / tile[0]) * ceil(size[1] / tile[1]) / chip.units)
     warps = found.block[0] // chip.wave_size
