@@ -78,6 +78,8 @@ FILLED = 2
 """Waves for each SIMD that a grid of few workgroups gets by more waves to a row. By gfx942's model 256 rows of 131072
 logits take 401 us in 2 waves, one to every second SIMD, when one of each is drawn (4: 224, 8: 216, 16: 234), and 96 us
 (69, 52, 70) for a policy's loss and gradient."""
+MANY_GROUPS = 16
+"""Workgroups of a unit among which none waits: what its longest port takes for each is the least that it takes."""
 WINDOWS = (Window(1, 1), Window(2, 1))
 """How far straight code's copies and loads are tried to run ahead."""
 ALIKE = 49 / 50
@@ -237,7 +239,10 @@ class Attempts:
         copies alone do."""
         if self.choices.stages is not None or not many_products(plan.graph, plan.target):
             return plan, kernel, lack
-        best, least = (plan, kernel, lack), DEAREST * self._straight(plan, kernel)
+        plain = self._straight(plan, kernel)
+        best, least = (plan, kernel, lack), DEAREST * plain
+        if lack <= 0 and plain <= unit_clocks(kernel, plan.target, MANY_GROUPS):
+            return best  # no order issues less
         bases = [replace(x, spared=NO_READS) for x in ([plan] if plan.partition is given.partition else [plan, given])]
         wide = [*WINDOWS, *(w._replace(rows=True) for w in WINDOWS if gathers(plan.graph, plan.target))]
         for windows in (wide, [w._replace(loads=0) for w in WINDOWS]):

@@ -232,7 +232,7 @@ _REDUX: dict[str, Any] = {
 @inst(
     "redux.sync.op:add|min|max.type:u32|s32",
     "d:type <- a:type, mask:b32",
-    Unit.ALU,
+    Unit.SFU,  # as few results per clock: 16 per SM, by the programming guide's table of throughput
     latency=20,
     effects="shuffle",
     doc="d = reduction over the lanes of mask",
@@ -252,7 +252,7 @@ def _redux(m: Mods) -> Any:
 @inst(
     "redux.sync.op:and|or|xor.b32",
     "d:b32 <- a:b32, mask:b32",
-    Unit.ALU,
+    Unit.SFU,  # as few results per clock: 16 per SM, by the programming guide's table of throughput
     latency=20,
     effects="shuffle",
     doc="d = reduction over the lanes of mask",

@@ -18,6 +18,7 @@ from typing import Any
 
 from wavedsl.codegen.ptx import select_async, select_bulk, select_convert, select_entry, select_memory, select_numbers
 from wavedsl.codegen.ptx.isa import Inst, lookup
+from wavedsl.codegen.ptx.lane_reductions import lane_reductions
 from wavedsl.codegen.ptx.machine import UNDEFINED, Code, Copy, Imm, Ins, Label, Loop, Operand, Reg, Symbol
 from wavedsl.codegen.ptx.mma import of_halves
 from wavedsl.ir import dtypes as dt
@@ -78,6 +79,7 @@ class Selector:
         _count_uses(kernel.body, self.users, self.user_region)
         pairs = [op for op in kernel.body.walk() if op.name == "pair"]
         self.raised = raised(pairs, {a.id: len(self.users[a.id]) for op in pairs for a in op.args})
+        self.reductions = lane_reductions(kernel.body.walk(), self.users)
         self.current = kernel.body
         self.labels: set[str] = set()
         self.order: dict[Op, Any] = {}
@@ -205,6 +207,9 @@ class Selector:
             if op.name == "yield":
                 yields = tuple(self.of(v) for v in op.args)
                 break
+            if op.results and op.results[0].id in self.reductions.inside:
+                self.values[op.results[0].id] = ()
+                continue
             try:
                 select = _SELECT[op.name]
             except KeyError:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from wavedsl.codegen.ptx.lane_reductions import WORDS
 from wavedsl.codegen.ptx.machine import Imm, Operand, Reg
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.kernel_ir import Op, Type, Value
@@ -62,6 +63,10 @@ def _int(name: str) -> Select:
     by_width = {k: (*words, sign + k[1:]) for k in ("i32", "i64")}
 
     def select_int(s: Selector, op: Op) -> None:
+        start = s.reductions.starts.get(op.result.id)
+        if start is not None:
+            s.values[op.result.id] = (s.set("b32", ("redux", "sync", *WORDS[name]), s.reg(s.one(start)), FULL_WARP),)
+            return
         if name == "mul" and op.result.type.kind == "i32" and _feeds_add(s, op):
             s.values[op.result.id] = ()
             return

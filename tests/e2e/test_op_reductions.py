@@ -260,3 +260,32 @@ def test_all_lanes_of_a_wave_vote(op: str, columns: int, target: str, oracle: Ca
     np.testing.assert_array_equal(out, (a > 4).any(1) if op == "any" else (a < 4).all(1))
     if columns == 500:
         assert not any(word in compiled.asm for word in ("bpermute", "swizzle", "dpp", "permlane", "shfl"))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("sum", wd.i32), ("max", wd.i32), ("min", wd.u32), ("argmax", wd.bf16)], ids=str
+)
+def test_integers_of_a_warp_are_reduced_at_once(
+    op: str, dtype: wd.DType, target: str, oracle: Callable[[str], str]
+) -> None:
+    """One `redux.sync` for five exchanges; short keys of argmax are integers. Rows that a part of the lanes has, and
+    floats, are exchanged."""
+
+    def reduced(of: wd.DType, columns: int) -> str:
+        out = wd.i32 if op == "argmax" else of
+
+        @wd.wave([wd.WorkgroupConstraint(M, 4, 0)])
+        def kernel(a: wd.Memory[M, N, of], b: wd.Memory[M, out]):
+            wd.write(getattr(wd, op)(wd.read(a), dim=N), b)
+
+        a = np.random.default_rng(0).integers(0, 2**32, (23, columns)).astype(np.uint32)
+        given = (a % 2**16).astype(np.uint16).view(of.storage) if of is wd.bf16 else a.view(of.storage)
+        given = (a % 16).astype(np.float32) if of is wd.f32 else given
+        return agree(kernel, [given, np.zeros(23, out.storage)], target, oracle).asm
+
+    whole = reduced(dtype, 500)
+    assert "redux.sync" in whole and "shfl" not in whole
+    assert "redux.sync" not in reduced(dtype, 16)
+    if dtype is not wd.bf16:
+        assert "redux.sync" not in reduced(wd.f32, 500)
