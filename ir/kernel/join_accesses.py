@@ -189,7 +189,7 @@ def _split(group: dict[int, Op], aligned: int, words: bool = False) -> list[list
     most = begins = min(multiple_of(voff), multiple_of(soff), aligned, *map(multiple_of, _moved(buf)))
     if first.attrs.get("bounded"):
         most = min(most, multiple_of(buf.op.args[1])) if buf.op is not None and buf.op.name == "buffer" else 1
-    if words and size == 4:
+    if words and size == 4 and not voff.uniform:  # what is a wave's is the scalar unit's, which has no three words
         return _by_words(group, first, most) if begins >= 4 else []
     found = []
     taken: set[int] = set()

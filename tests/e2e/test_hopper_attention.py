@@ -13,6 +13,8 @@ from selected import slow
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 attention = example_files.load("attention")
 
 

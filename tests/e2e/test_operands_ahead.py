@@ -20,6 +20,8 @@ from wavedsl.runtime import toolchain
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 FP8 = wd.f8e4m3
 SMALL = tiles(64, 64, 64, 64, 64)
 (G,) = wd.symbols("G")

@@ -89,6 +89,7 @@ def test_no_lane_asks_another(target: str, columns: bool) -> None:
     assert not CROSSING.search(asm)
 
 
+@pytest.mark.warpgroups
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_power_of_two_is_taken_off_with_the_zero_point(target: str) -> None:
     """What weights are made with is added to the zero points once, and no difference of its own takes it off."""
