@@ -167,16 +167,25 @@ def packed_view(
     dtype, dim = info.dtype, info.names[-1]
     group, atom, half = unit_elements(dtype), "", None
     view = unit_layout(layout, dim, group)
-    if view is None and transposing and dtype.bits in transposing:
+    halved = halved_layout(layout, dim) if view is None and load and dtype.bits == 4 else None
+    if view is None and transposing and dtype.bits in transposing and (halved is None or _fill(info, plans, 16)):
         group, atom = 16, transposing[dtype.bits]
         view = transposed_layout(layout, dim, group)
-    if view is None and load and dtype.bits == 4:
+    if view is None and halved is not None:
         group, atom = 2, ""
-        view, half = halved_layout(layout, dim) or (None, None)
+        view, half = halved
     if view is None:
         return None
     check_units(info, plans, group)
     return PackedView(unit_info(info, group), view, unit_plans(plans, dim, group), dim, group, atom, half)
+
+
+def _fill(info: ArrayInfo, plans: Mapping[str, DimPlan], group: int) -> bool:
+    try:
+        check_units(info, plans, group)
+    except ConstraintError:
+        return False
+    return True
 
 
 def check_units(info: ArrayInfo, plans: Mapping[str, DimPlan], group: int) -> None:

@@ -87,6 +87,7 @@ def test_hints_on_copies_to_shared_memory(oracle: Callable[[str], str]) -> None:
     assert any(hinted) and not all(hinted)
 
 
+@pytest.mark.warpgroups
 @pytest.mark.parametrize("schedule", [None, wd.Schedule(specialize=False)], ids=str)
 def test_hints_on_bulk_copies(schedule: wd.Schedule | None, oracle: Callable[[str], str]) -> None:
     text = agree(gemm(("stream", "keep", "stream"), schedule), operands(64, 64, 128), "sm_90a", oracle).asm

@@ -11,6 +11,8 @@ from wavedsl.runtime.toolchain import assemble_ptx
 
 import wavedsl as wd
 
+pytestmark = pytest.mark.warpgroups
+
 M, N, K, BM, BN, BK = wd.symbols("M N K BM BN BK")
 
 

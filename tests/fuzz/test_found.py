@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import cut_for
 import numpy as np
 import packed
 import pytest
@@ -49,7 +50,8 @@ def test_fragments_of_two_products_share_registers() -> None:
         wd.write(loop, c)
 
     b = np.ascontiguousarray(whole((100, 32), wd.f16, 1)).T
-    compiled = agree(kernel, [whole((64, 100), wd.f16), b, whole((64, 32), wd.f32, 2)], "sm_90a")
+    with cut_for.warpgroups():
+        compiled = agree(kernel, [whole((64, 100), wd.f16), b, whole((64, 32), wd.f32, 2)], "sm_90a")
     assert "wgmma.mma_async" in compiled.asm
 
 
