@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from wavedsl.ir.kernel.kernel_ir import Op, Region
 from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, Walk
-from wavedsl.ir.kernel.unit_clocks import PORTS, UNKNOWN, WIDTHS
+from wavedsl.ir.kernel.unit_clocks import PORTS, UNKNOWN, port_cost
 from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.target import Target
@@ -79,9 +79,8 @@ def _spent(region: Region, target: Target) -> Spent:
         walk.step(op)
         for x in (op, *(x for side in op.regions for x in side.walk())):
             if x.name in PORTS:
-                size = next((n for n in WIDTHS if n >= x.attrs["bytes"]), WIDTHS[-1])
                 kind = "shared" if x.name.endswith(".shared") else "memory"
-                busy[kind] = busy.get(kind, 0.0) + target.cost(x.name, size).cycles
+                busy[kind] = busy.get(kind, 0.0) + port_cost(x, target).cycles
         if op.name in PRODUCTS:
             multiplied += op.attrs["atom"].cycles
             walk.end = max(walk.end, walk.now + op.attrs["atom"].cycles)

@@ -16,7 +16,7 @@ from math import inf
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG
-from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, WIDTHS, unit_clocks
+from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, port_cost, unit_clocks
 from wavedsl.ir.target import Target
 
 COPY = "copy.async"
@@ -96,8 +96,7 @@ class _Alone:
         """(unit, clocks that all waves together keep it busy for, clocks from then on until results are there)."""
         target, valu = self.target, self.target.cost("valu")
         if op.name in PORTS or op.name in LOADS:
-            size = op.attrs["bytes"]
-            cost = target.cost(op.name.replace("far", "global"), next((n for n in WIDTHS if n >= size), WIDTHS[-1]))
+            cost = port_cost(op, target)
             from_memory = op.name in LOADS or op.name == COPY
             latency = target.cost("load.global", 4).latency * FROM_MEMORY if from_memory else cost.latency
             share = self.waves if cost.unit in target.shared_units else self.rounds

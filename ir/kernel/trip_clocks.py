@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import ceil
 
 from wavedsl.ir.kernel.kernel_ir import Op, Region, Value
-from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, WIDTHS
+from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, port_cost
 from wavedsl.ir.target import Target
 
 FROM_MEMORY = 2.0
@@ -81,8 +81,7 @@ class Walk:
             return 0.0, 0.0
         turn = valu.cycles / 2 if by_itself else target.clock_unit
         if op.name in PORTS or op.name in LOADS:
-            size = op.attrs["bytes"]
-            cost = target.cost(op.name.replace("far", "global"), next((n for n in WIDTHS if n >= size), WIDTHS[-1]))
+            cost = port_cost(op, target)
             self.busy[cost.unit] = self.busy.get(cost.unit, 0.0) + cost.cycles
             return turn, cost.latency if op.results else 0.0
         if op.name in LANES and not (target.row_patterns and op.attrs.get("mask", ROW) < ROW):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
 from wavedsl.ir.kernel.meetings import MEETINGS
 from wavedsl.ir.kernel.unroll import static_trips
-from wavedsl.ir.target import Target
+from wavedsl.ir.target import Target, Unit
 
 UNKNOWN = 16
 """Trips of a loop of which nobody knows how many it has."""
@@ -59,11 +59,16 @@ def _issued(region: Region, times: int) -> Iterator[tuple[Op, int]]:
             yield from _issued(body, times * trips)
 
 
+def port_cost(op: Op, target: Target) -> Unit:
+    """What an access costs, by the least of the widths in the target's table that holds it."""
+    size = next((n for n in WIDTHS if n >= op.attrs["bytes"]), WIDTHS[-1])
+    return target.cost(op.name.replace("far", "global"), size)
+
+
 def _cost(op: Op, target: Target) -> tuple[str, float]:
     """The unit that an op occupies, and for how many clocks."""
     if op.name in PORTS:
-        size = op.attrs["bytes"]
-        cost = target.cost(op.name, next((n for n in WIDTHS if n >= size), WIDTHS[-1]))
+        cost = port_cost(op, target)
         return cost.unit, cost.cycles
     if op.name in ("mma", "mma.scaled"):
         return "matrix", op.attrs["atom"].cycles
@@ -73,4 +78,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["meeting_clocks", "unit_clocks"]
+__all__ = ["meeting_clocks", "port_cost", "unit_clocks"]
