@@ -4,7 +4,7 @@
     python benchmarks/gpu_small_tiles.py --emulate sm_90a       tiny ones on the emulator: right or wrong, no times
 
 Each row is a kernel by warpgroups (`threads_per_wave=128`), by warps (32), and as the compiler chooses
-(`ir/warps_instead.py`), in CUDA graphs whose launches rotate through more operands than L2 holds. Results are compared
+(`ir/earlier_roles.py`), in CUDA graphs whose launches rotate through more operands than L2 holds. Results are compared
 with f64 first.
 """
 

@@ -17,6 +17,8 @@ class Choices:
     """Ring depth of shared buffers in pipelined loops; loads straight into fragments run one trip less ahead."""
     specialize: bool | None = None
     """Whether some waves only copy."""
+    unaided: bool = False
+    """Whether none does because waves that copy for themselves are done earlier (`earlier_roles`)."""
     registers: tuple[int, int] | None = None
     """Registers per thread of the waves that only copy and of those that compute."""
     persistent: bool | None = None

@@ -46,7 +46,7 @@
     barriers  without those that no two accesses to shared memory need, and waits for no copy
                                                           kernel/needless_barriers.py, kernel/needless_waits.py
     fences    release and acquire where somebody can tell                                      kernel/narrow_fences.py
-    warps     again, for warps, where one warpgroup computes a tile that they compute earlier          warps_instead.py
+    roles     again, without a copying warpgroup or for warps, where a small tile is done earlier so   earlier_roles.py
 
 The order of what cleans: what is computed of equal loads is equal once they are one, so that comes first. What merges
 and splits loops comes before they are unrolled, each trip's copy then being like any other code: loads are compared
@@ -83,6 +83,7 @@ from wavedsl.ir.dataflow.reshaped_places import reshaped_places
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.dataflow.written_places import written_places
+from wavedsl.ir.earlier_roles import Made, sooner
 from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.join_accesses import ALIGNED
@@ -111,7 +112,6 @@ from wavedsl.ir.kernel.passes import (
 from wavedsl.ir.regions.decisions import problems
 from wavedsl.ir.schedule.unroll_rule import ring_factor
 from wavedsl.ir.target import Target
-from wavedsl.ir.warps_instead import Made, sooner
 
 
 def build_kernel(
@@ -128,18 +128,19 @@ def build_kernel(
     traced, choices = graph, choices or Choices()
     graph = prepared(traced, target)
 
-    def lowered(graph: Graph) -> Made:
+    def lowered(graph: Graph, choices: Choices = choices) -> Made:
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
-    def made(graph: Graph) -> Made:
-        return cleaned(lowered(graph), arrays)
+    def made(graph: Graph, choices: Choices) -> Made:
+        return cleaned(lowered(graph, choices), arrays)
 
     try:
         found = _with_room(graph, {**graph.subs, **dims}, lowered)
         if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
             apart = lowered(prepared(traced, target, join=False))
             found = min(found, apart, key=crowding_on_demand)
-        kernel, plan, _ = sooner(cleaned(found, arrays), graph, target, choices, made)
+        bytes = sum(info.span() or 0 for info in arrays.values())
+        kernel, plan, _ = sooner(cleaned(found, arrays), graph, target, choices, bytes, made)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc

@@ -1,8 +1,7 @@
 """Clocks of a unit for each workgroup of a kernel without loops: what orders of straight code are compared by.
 
 In: a kernel, its target, how many workgroups the unit has. Out: the clocks from one workgroup's end to the next one's,
-of workgroups that wait each for itself and queue for the unit that they keep busy longest (mean value analysis of one
-queue: each finds there what one workgroup less would have left).
+of workgroups that wait each for itself and queue for the unit that they keep busy longest (`unit_clocks.queued`).
 
 By itself a workgroup's waves go through the code in step. Each waits where it uses what it has loaded, where it waits
 for copies, and where it meets the others, and what they do takes its turn at their units; an assembler that orders
@@ -16,7 +15,7 @@ from math import inf
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG
-from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, port_cost, unit_clocks
+from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, port_cost, queued, unit_clocks
 from wavedsl.ir.target import Target
 
 COPY = "copy.async"
@@ -30,12 +29,7 @@ def straight_clocks(kernel: Kernel, target: Target, resident: int, bytes: float 
     moved = kernel.block * sum(op.attrs["bytes"] for op in kernel.body.walk() if op.name in MOVES)
     memory = min(bytes, moved) * target.units / (target.memory_rate or inf)
     busy = max(memory, unit_clocks(kernel, target, resident))
-    waits, queued, taken = max(0.0, alone - busy), 0.0, alone
-    for groups in range(1, resident + 1):
-        through = busy * (1 + queued)
-        taken = (waits + through) / groups
-        queued = through / taken
-    return taken
+    return queued(max(0.0, alone - busy), busy, resident)
 
 
 class _Alone:

@@ -37,6 +37,17 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1, b
     return (max(taken, default=0.0) if beside else sum(taken)) / resident
 
 
+def queued(waits: float, busy: float, groups: int) -> float:
+    """Clocks for each of so many workgroups that wait `waits` clocks each for itself and queue for the unit that each
+    keeps `busy` (mean value analysis of one queue: each finds there what one workgroup less would have left)."""
+    there, taken = 0.0, waits + busy
+    for n in range(1, groups + 1):
+        through = busy * (1 + there)
+        taken = (waits + through) / n
+        there = through / taken if taken else 0.0
+    return taken
+
+
 def meeting_clocks(kernel: Kernel, target: Target) -> float:
     """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and
     for what others have put there."""
@@ -78,4 +89,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["meeting_clocks", "port_cost", "unit_clocks"]
+__all__ = ["meeting_clocks", "port_cost", "queued", "unit_clocks"]

@@ -148,9 +148,9 @@ def choose(low: Lowering) -> Strategy:
     reason = roles_misfit(low.partition, low.target) if found.bulk else found.why["copies"]
     if wanted and reason:
         raise ConstraintError(refusal(low.choices, "specialize", reason), low.graph.loc, "leave specialize out")
-    found.specialize = found.bulk and not reason and wanted is not False
+    found.specialize = found.bulk and not reason and wanted is not False and not low.choices.unaided
     found.conditional = any(copies_under(low, n) for n in low.graph.all_nodes())
-    found.why["roles"] = reason or ("as asked for" if wanted is not None else "copies run ahead of the products")
+    found.why["roles"] = reason or ("as asked for" if wanted is not None else UNAIDED if low.choices.unaided else AHEAD)
     if found.bulk and not found.specialize:
         ahead = [s.info.name for s in plans if not _outside_loops(low, s.node)]
         if ahead or by_threads or found.conditional:
@@ -209,6 +209,8 @@ has a line, a column and an offset. Of 256 x 128 x 128, 32 vectors, ptxas spills
 PER_VECTOR = 2.5
 BESIDE_SUMS = 48
 """Registers that a computing warpgroup has beside what its loop carries, whatever the copying one could use."""
+AHEAD, UNAIDED = "copies run ahead of the products", "several workgroups hide one another's waits"
+"""Why a warpgroup only copies, and why none does."""
 NO_WARPGROUP = "no product of the kernel is a warpgroup's"
 
 

@@ -23,7 +23,7 @@ IR = (
     "lower", "staging", "regions",
 )  # fmt: skip
 """Packages of the compiler's middle: each imports those before it, and what lies in the folder itself but for `TOP`."""
-TOP = ("pipeline", "attempts", "lower_kernel", "warps_instead")
+TOP = ("pipeline", "attempts", "lower_kernel", "earlier_roles")
 SOURCES = [path for folder in MAY_IMPORT for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
