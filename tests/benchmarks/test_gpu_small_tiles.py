@@ -1,4 +1,5 @@
-"""The script that measures small tiles by warpgroups and by warps runs, and tells right from wrong."""
+"""The script that measures small tiles by warpgroups, with a role that copies and without, and by warps runs, and tells
+right from wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def test_it_runs_on_the_emulator(small_tiles: Any, capfd: pytest.CaptureFixture,
     assert small_tiles.main(["--emulate", "sm_90a", "--out", str(out)]) == 0
     assert "16 x 64 x 64" in capfd.readouterr().out
     rows = json.loads(out.read_text())["rows"]
-    assert [r["kind"] for r in rows] == ["u4", "i8", "norm"]
+    assert [r["kind"] for r in rows] == ["u4", "i8", "norm", "attention"]
     assert all(0 < e < 1 for r in rows for e in r["error"].values())
 
 
