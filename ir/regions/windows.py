@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, factors
-from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.schedule.place_barriers import place_barriers
@@ -47,11 +46,6 @@ def _brings_reads(n: Node, seen: set[int]) -> bool:
             found |= x.op == "read" and bool(x.dims)
             todo += x.inputs
     return found
-
-
-def gathers(graph: Graph, target: Target) -> bool:
-    """Whether a kernel reads what is no tile of an array, and whether such rows are copied is decided by its clocks."""
-    return target.copy_linear and any(n.op == "read" and n.dims and not is_tile(graph, n) for n in graph.region.nodes)
 
 
 def in_window(low: Lowering, steps: Sequence[Step], slots: Mapping[str, int]) -> BodySchedule:
@@ -113,4 +107,4 @@ def _meet(s: Staged, other: Staged) -> bool:
     return s.offset < other.offset + other.place.bytes and other.offset < s.offset + s.place.bytes
 
 
-__all__ = ["gathers", "in_window", "many_products"]
+__all__ = ["in_window", "many_products"]

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavedsl.ir import attempts
 from wavedsl.ir.dataflow import views
+from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.layouts import shared_search
 from wavedsl.ir.staging import lower_reads, plan_reads
 
@@ -194,3 +196,25 @@ def test_writes_that_leave_alone_keep_none_waiting(target: str) -> None:
         run(a, *made)
         for got, want in zip(made, wants, strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+def test_what_a_kernel_lacks_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three places ask for the order of values on demand, which took a second each of a fourth root's."""
+    asked: list[Any] = []
+    found = attempts.on_demand
+    monkeypatch.setattr(attempts, "on_demand", lambda kernel, *a: asked.append(kernel) or found(kernel, *a))
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 256, 1), wd.TilingConstraint(K, 32),
+         wd.WaveConstraint(M, 128), wd.WaveConstraint(N, 128)]
+    )  # fmt: skip
+    def kernel(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):  # type: ignore[no-untyped-def]
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    with pytest.raises(RegisterPressureError):  # sums of 512 registers
+        kernel.compile(target="sm_80", subs={M: 1024, N: 1024, K: 1024})
+    assert 0 < len(asked) == len({id(k) for k in asked})
