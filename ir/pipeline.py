@@ -111,7 +111,7 @@ from wavedsl.ir.kernel.passes import (
 from wavedsl.ir.regions.decisions import problems
 from wavedsl.ir.schedule.unroll_rule import ring_factor
 from wavedsl.ir.target import Target
-from wavedsl.ir.warps_instead import Made, sooner
+from wavedsl.ir.warps_instead import Begun, Made, sooner
 
 
 def build_kernel(
@@ -131,15 +131,15 @@ def build_kernel(
     def lowered(graph: Graph) -> Made:
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
-    def made(graph: Graph) -> Made:
-        return cleaned(lowered(graph), arrays)
+    def begun(graph: Graph) -> Begun:
+        return begin_cleaning(lowered(graph), arrays)
 
     try:
         found = _with_room(graph, {**graph.subs, **dims}, lowered)
         if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
             apart = lowered(prepared(traced, target, join=False))
             found = min(found, apart, key=crowding_on_demand)
-        kernel, plan, _ = sooner(cleaned(found, arrays), graph, target, choices, made)
+        kernel, plan, _ = sooner(begin_cleaning(found, arrays), graph, target, choices, begun)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
@@ -154,19 +154,24 @@ def build_kernel(
     return kernel, plan.partition
 
 
-def cleaned(found: Made, arrays: Mapping[str, ArrayInfo]) -> Made:
-    """A kernel as it was lowered, behind all passes."""
+def begin_cleaning(found: Made, arrays: Mapping[str, ArrayInfo]) -> Begun:
+    """A kernel as it was lowered, behind the first passes, by which most that folds, merges and unrolls is gone."""
     kernel, plan, lack = found
     trail.stage("lowered", lambda: text(kernel))
     kernel.notes[ALIGNED] = {name: a.align for name, a in arrays.items()}
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (
-        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES,
-        CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS,
-        SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
-    )  # fmt: skip
-    kernel, _ = run_passes(kernel, passes, plan.target)
-    return kernel, plan, lack
+    held: set[str] = set()
+    first = (DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll)
+    kernel, facts = run_passes(kernel, first, plan.target, held=held, more=True)
+
+    def rest() -> Made:
+        others = (
+            MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES, CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES,
+            READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS, SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
+        )  # fmt: skip
+        return run_passes(kernel, others, plan.target, facts=facts, held=held)[0], plan, lack
+
+    return Begun((kernel, plan, lack), rest)
 
 
 def _with_room(

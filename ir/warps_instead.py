@@ -1,15 +1,17 @@
 """Whether warps compute a tile earlier than the one warpgroup that it was cut for.
 
-In: a kernel as it leaves the passes, its plan, and how to make another one of a graph. Out: the better one of both.
+In: a kernel behind the first passes, its plan, and how to make another one of a graph. Out: the better one of both,
+behind all passes.
 Instructions of 64 rows leave lanes of a small tile without anything to do, and one warpgroup on an SM, beside one that
 copies, waits for each of its own results; warps have instructions of 16 rows, and several workgroups on an SM.
-Clocks are estimated (`group_clocks`) from what the passes leave: they halve what some kernels of warps issue.
+Clocks are estimated (`group_clocks`) from what passes leave: they halve what some kernels of warps issue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.dataflow.constraints import HardwareConstraint
@@ -25,31 +27,54 @@ from wavedsl.ir.target import Target
 SOONER = 0.85
 """Part of a warpgroup's clocks that warps may take to be given its tile."""
 
+LEFT = 0.7
+"""Part of its clocks behind the first passes that a kernel takes at least behind all (three-bit weights, which warps no
+longer store to shared memory; warpgroups keep 0.98), but for rounding."""
+SURE = 0.9
+"""Part of `SOONER` up to which clocks behind the first passes decide for warps: warpgroups keep more of theirs."""
+
 Made = tuple[Kernel, Plan, float]
 """A kernel, the plan it was made by, and the registers that it lacks."""
 
 
-def sooner(found: Made, graph: Graph, target: Target, choices: Choices, made: Callable[[Graph], Made]) -> Made:
-    """What was found, or what `made` makes of the graph for warps, if that is done earlier."""
-    kernel, plan, _ = found
+class Begun(NamedTuple):
+    """What the first passes have made of a kernel, and how to go on with it."""
+
+    made: Made
+    rest: Callable[[], Made]
+
+
+def sooner(found: Begun, graph: Graph, target: Target, choices: Choices, begun: Callable[[Graph], Begun]) -> Made:
+    """What was found, or what is made of the graph for warps, if that is done earlier. Clocks behind the first passes
+    are near those behind all: where they leave no doubt, only the better one goes through the others."""
+    kernel, plan, _ = found.made
     if plan.target is target or is_fixed(graph, target, choices) or not _one_warpgroup(kernel, plan):
-        return found
+        return found.rest()
     if any(isinstance(c, HardwareConstraint) for c in graph.constraints):
-        return found
+        return found.rest()
     lanes = HardwareConstraint(threads_per_wave=target.wave_size)
     try:
-        other = made(replace(graph, constraints=[*graph.constraints, lanes]))
+        other = begun(replace(graph, constraints=[*graph.constraints, lanes]))
     except WaveError:
-        return found
-    if other[2] > 0:
-        return found
-    warps, warpgroup = _clocks(other, target), _clocks(found, target)
-    if warps > SOONER * warpgroup:
-        return found
-    decided = other[0].notes["decisions"]
+        return found.rest()
+    if other.made[2] > 0:
+        return found.rest()
+    warps, warpgroup = _clocks(other.made, target), _clocks(found.made, target)
+    if warps * LEFT > SOONER * warpgroup:
+        return found.rest()
+    if warps <= SURE * SOONER * warpgroup:
+        return _told(other.rest(), warps, warpgroup)
+    kept, given = found.rest(), other.rest()
+    warps, warpgroup = _clocks(given, target), _clocks(kept, target)
+    return _told(given, warps, warpgroup) if warps <= SOONER * warpgroup else kept
+
+
+def _told(made: Made, warps: float, warpgroup: float) -> Made:
+    """Warps' kernel with the reason in its record."""
+    decided = made[0].notes["decisions"]
     why = f"warps: {warps:.0f} clocks of an SM for a tile, estimated, where one warpgroup takes {warpgroup:.0f}"
-    other[0].notes["decisions"] = replace(decided, reasons=(*decided.reasons, why))
-    return other
+    made[0].notes["decisions"] = replace(decided, reasons=(*decided.reasons, why))
+    return made
 
 
 def _one_warpgroup(kernel: Kernel, plan: Plan) -> bool:
