@@ -46,7 +46,7 @@ from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
 from wavedsl.ir.regions.first_loads import late_loads, resident_groups, trip_time
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
-from wavedsl.ir.regions.windows import many_products
+from wavedsl.ir.regions.windows import NoTaps, many_products
 from wavedsl.ir.schedule.taps import Window
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
@@ -274,14 +274,19 @@ class Attempts:
             kind = w._replace(copies=0)
             if (w.rows and not rows) or (best[2] <= 0 and longer.get(kind, 0.0) >= least):
                 continue
-            for other, found in self._lowered([replace(base, window=w)]):
-                rows |= found.notes["lowering"].rows_left
-                rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
-                crowds = rest > max(0.0, lack)
-                if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
-                    best, least = (other, found, rest), ALIKE * clocks
-                longer[kind] = inf if crowds else self._straight(other, found, copied(found))
-                crowded |= crowds
+            try:
+                other, found = self.fitted(replace(base, window=w))
+            except NoTaps:
+                break
+            except ConstraintError:
+                continue
+            rows |= found.notes["lowering"].rows_left
+            rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
+            crowds = rest > max(0.0, lack)
+            if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
+                best, least = (other, found, rest), ALIKE * clocks
+            longer[kind] = inf if crowds else self._straight(other, found, copied(found))
+            crowded |= crowds
         return best, least, crowded
 
     def _straight(self, plan: Plan, kernel: Kernel, there: Set[Value] | None = None) -> float:

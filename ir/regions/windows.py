@@ -21,6 +21,11 @@ from wavedsl.ir.schedule.taps import Taps, taps
 from wavedsl.ir.staging.plan_reads import GAP, alignment, gap_fits
 from wavedsl.ir.target import Target
 
+
+class NoTaps(ConstraintError):
+    """Straight code has no taps, in whatever window."""
+
+
 MANY = 3
 """Products of straight code from which on their operands may be brought one after the other."""
 
@@ -53,7 +58,7 @@ def in_window(low: Lowering, steps: Sequence[Step], slots: Mapping[str, int]) ->
     shared memory has no room even for the tiles of a few."""
     found = taps(steps, low.reads.window)
     if found is None:
-        raise ConstraintError("no products whose loads could start some products ahead", low.graph.loc)
+        raise NoTaps("no products whose loads could start some products ahead", low.graph.loc)
     over = low.notes.after = _placed(low, found.spans)
     kind = f"{low.reads.window.copies} products ahead"
     body = BodySchedule(list(found.order), [0] * len(steps), 1, {}, (), 0, 0, kind)
@@ -107,4 +112,4 @@ def _meet(s: Staged, other: Staged) -> bool:
     return s.offset < other.offset + other.place.bytes and other.offset < s.offset + s.place.bytes
 
 
-__all__ = ["in_window", "many_products"]
+__all__ = ["NoTaps", "in_window", "many_products"]
