@@ -14,6 +14,7 @@ from wavedsl.ir import attempts
 from wavedsl.ir.dataflow import views
 from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.layouts import shared_search
+from wavedsl.ir.lower import lower_mapped
 from wavedsl.ir.staging import lower_reads, plan_reads
 
 import wavedsl as wd
@@ -65,6 +66,22 @@ def branches(n: int) -> Any:
         x = wd.read(a)
         for i in range(n):
             wd.cond(s > i, lambda i=i: wd.write(x * i, b), lambda: None)
+
+    return kernel
+
+
+def gathers(n: int) -> Any:
+    """Straight code of products, each of rows that indices of its own gather."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def kernel(
+        a: wd.Memory[S, K, wd.f16], ids: wd.Memory[S, M, wd.i32], b: wd.Memory[S, N, K, wd.f16],
+        c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        total = wd.Register[M, N, wd.f32](0.0)
+        for i in range(n):
+            total = wd.mma(wd.read(a[wd.read(ids[i, :]), :]), wd.read(b[i, :, :]), total)
+        wd.write(total, c)
 
     return kernel
 
@@ -196,6 +213,16 @@ def test_writes_that_leave_alone_keep_none_waiting(target: str) -> None:
         run(a, *made)
         for got, want in zip(made, wants, strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_accesses_of_a_gather_are_found_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who counts its loads, who takes their results and who emits them asked for the same, per lowering."""
+    asked: list[tuple[Any, ...]] = []
+    found = lower_mapped._groups
+    monkeypatch.setattr(lower_mapped, "_groups", lambda *a: asked.append(a) or found(*a))
+    gathers(6).compile(target=target, subs={M: 8192, N: 128, K: 32, S: 8})
+    assert 6 <= len(asked) == len({(id(low), id(n), id(layout), store) for low, n, layout, store in asked})
 
 
 def test_what_a_kernel_lacks_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
