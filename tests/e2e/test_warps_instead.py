@@ -84,9 +84,7 @@ def test_warps_compute_what_leaves_a_warpgroup_waiting(oracle: Callable[[str], s
 
 
 @pytest.mark.parametrize(("columns", "passes"), [(1 << 15, [5, 5, 13]), (1 << 10, [5, 5, 13, 13])], ids=str)
-def test_who_is_surely_later_goes_no_further(
-    columns: int, passes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_surely_later_goes_no_further(columns: int, passes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the first passes warps take 0.56 of the clocks where the grid is long, and 0.98 where it is short."""
     run, seen = pipeline.run_passes, []
     monkeypatch.setattr(pipeline, "run_passes", lambda k, p, *a, **rest: seen.append(len(p)) or run(k, p, *a, **rest))
