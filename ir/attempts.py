@@ -9,8 +9,8 @@ shown. What the user fixed is not passed over: its error is raised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import field, replace
 from itertools import chain
 from math import inf, prod
 from typing import Any
@@ -35,9 +35,9 @@ from wavedsl.ir.inference.plans import (
 from wavedsl.ir.inference.retile import fewer_rows_a_trip, finer, fitting, lighter, only_products
 from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
-from wavedsl.ir.kernel.kernel_ir import Kernel, Param
+from wavedsl.ir.kernel.kernel_ir import Kernel, Param, Value
 from wavedsl.ir.kernel.pressure import pressure
-from wavedsl.ir.kernel.straight_clocks import straight_clocks
+from wavedsl.ir.kernel.straight_clocks import copied, loaded, straight_clocks
 from wavedsl.ir.kernel.unit_clocks import meeting_clocks, unit_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
 from wavedsl.ir.lower_kernel import lower
@@ -46,7 +46,7 @@ from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
 from wavedsl.ir.regions.first_loads import late_loads, resident_groups, trip_time
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
-from wavedsl.ir.regions.windows import gathers, many_products
+from wavedsl.ir.regions.windows import NoTaps, many_products
 from wavedsl.ir.schedule.taps import Window
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
@@ -100,6 +100,8 @@ class Attempts:
     target: Target
     dynamic: Mapping[str, int] | None
     choices: Choices
+    lacking: dict[int, tuple[Kernel, float]] = field(default_factory=dict, compare=False, repr=False)
+    """Registers that kernels lack, by the kernels' identities: none changes while it is one of several."""
 
     def first(self) -> tuple[Kernel, Plan, float]:
         """The kernel by the first plan that can be lowered, and the registers that it lacks (`crowding`). Raises the
@@ -119,7 +121,7 @@ class Attempts:
                 if lack <= 0:
                     plan, kernel = self.busier(plan, kernel)
                 choices = asked
-                if fits_in_loops(plan, kernel):
+                if self.fits_in_loops(plan, kernel):
                     plan, kernel, choices = self.loading_first(plan, kernel)
                 if lack <= 0:
                     kernel = self.counting(plan, *self.further_ahead(plan, kernel, choices))
@@ -199,14 +201,14 @@ class Attempts:
     def roomier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel, float]:
         """The plan and its kernel, or those of more waves, and then of fewer rows a trip, where values together are
         more than a wave's registers, and less of that so; and how many registers lack."""
-        lack = crowding(plan, kernel)
+        lack = self.lack(plan, kernel)
         for more, found in self._lowered(with_more_waves(plan)) if lack > 0 else ():
-            rest = crowding(more, found, lack)
+            rest = self.lack(more, found, lack)
             if rest < lack:
                 plan, kernel, lack = more, found, rest
             if lack <= 0:
                 break
-        if not fits_in_loops(plan, kernel):
+        if not self.fits_in_loops(plan, kernel):
             plan, kernel, lack = self._fewer_rows(plan, kernel, lack)
         return plan, kernel, lack
 
@@ -223,10 +225,10 @@ class Attempts:
                     less, found = self.fitted(less)
                 except ConstraintError:
                     continue
-                rest = crowding(less, found, lack)
+                rest = self.lack(less, found, lack)
                 if rest < lack:
                     plan, kernel, lack = less, found, rest
-                if fits_in_loops(less, found):
+                if self.fits_in_loops(less, found):
                     return less, found, rest
             if all(cut.dims[d].tile != tile for d, tile in tiles.items()):
                 break
@@ -243,24 +245,55 @@ class Attempts:
         best, least = (plan, kernel, lack), DEAREST * plain
         if lack <= 0 and plain <= unit_clocks(kernel, plan.target, MANY_GROUPS):
             return best  # no order issues less
+        rows_left = kernel.notes["lowering"].rows_left
+        one = _of_grid(plan) == 1 and not rows_left and plan.partition is given.partition and not plan.spared
+        if one and lack <= 0 and self._straight(plan, kernel, loaded(kernel)) >= least:
+            return best  # nor is a unit's only workgroup done earlier with all that it loads there at once
         bases = [replace(x, spared=NO_READS) for x in ([plan] if plan.partition is given.partition else [plan, given])]
-        wide = [*WINDOWS, *(w._replace(rows=True) for w in WINDOWS if gathers(plan.graph, plan.target))]
-        for windows in (wide, [w._replace(loads=0) for w in WINDOWS]):
+        for windows in ([*WINDOWS, *(w._replace(rows=True) for w in WINDOWS)], [w._replace(loads=0) for w in WINDOWS]):
             crowded = False
-            for other, found in self._lowered(replace(base, window=w) for base in bases for w in windows):
-                rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
-                crowded |= rest > max(0.0, lack)
-                if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
-                    best, least = (other, found, rest), ALIKE * clocks
+            for base in bases:
+                best, least, crowds = self._windows(base, windows, best, least, lack, base is bases[0] and rows_left)
+                crowded |= crowds
             if not crowded:
                 break
         return self._reading_first(*best)
 
-    def _straight(self, plan: Plan, kernel: Kernel) -> float:
-        """Clocks of a unit for a workgroup of straight code, of as many as it has at a time."""
+    def _windows(
+        self, base: Plan, windows: Sequence[Window], best: tuple[Plan, Kernel, float], least: float, lack: float,
+        rows: bool,
+    ) -> tuple[tuple[Plan, Kernel, float], float, bool]:  # fmt: skip
+        """The best of what has been found and what a plan gives in these windows, the clocks that another one has to
+        stay below, and whether one lacked registers. Each is a lowering, so a window is passed over where one of fewer
+        copies lacks registers, or would not gain if copies took no time; and gathered rows (`rows`: there are some)
+        where none are left to be copied."""
+        crowded = False
+        longer: dict[Window, float] = {}
+        """The least that more copies ahead take, by what windows of them have in common."""
+        for w in windows:
+            kind = w._replace(copies=0)
+            if (w.rows and not rows) or (best[2] <= 0 and longer.get(kind, 0.0) >= least):
+                continue
+            try:
+                other, found = self.fitted(replace(base, window=w))
+            except NoTaps:
+                break
+            except ConstraintError:
+                continue
+            rows |= found.notes["lowering"].rows_left
+            rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
+            crowds = rest > max(0.0, lack)
+            if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
+                best, least = (other, found, rest), ALIKE * clocks
+            longer[kind] = inf if crowds else self._straight(other, found, copied(found))
+            crowded |= crowds
+        return best, least, crowded
+
+    def _straight(self, plan: Plan, kernel: Kernel, there: Set[Value] | None = None) -> float:
+        """Clocks of a unit for a workgroup of straight code, of as many as it has at a time (`straight_clocks`)."""
         resident = resident_groups(kernel, plan.target, _of_grid(plan))
         bytes = sum(info.span() or 0 for info in self.arrays.values())
-        return straight_clocks(kernel, plan.target, resident, bytes / (_grid(plan) or inf))
+        return straight_clocks(kernel, plan.target, resident, bytes / (_grid(plan) or inf), there)
 
     def _reading_first(self, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
         """The same with reads of shared memory in front of what is computed beside, where that costs registers alone,
@@ -270,8 +303,8 @@ class Attempts:
         groups = _of_grid(plan)
         for other, found in self._lowered([replace(plan, window=plan.window._replace(reads=True))]):
             resident = [resident_groups(k, plan.target, groups) for k in (kernel, found)]
-            if resident[1] >= resident[0] and crowding(other, found) <= max(0.0, lack):
-                return other, found, max(0.0, crowding(other, found))
+            if resident[1] >= resident[0] and (rest := self.lack(other, found)) <= max(0.0, lack):
+                return other, found, max(0.0, rest)
         return plan, kernel, lack
 
     def busier(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
@@ -283,7 +316,7 @@ class Attempts:
         least = DEAREST * clocks_on_unit(plan, kernel) if idle(plan, kernel) else 0.0
         for more, found in self._lowered(with_more_waves(plan)) if least > 0 else ():
             clocks = clocks_on_unit(more, found)
-            if clocks <= least and crowding(more, found) <= 0:
+            if clocks <= least and self.lack(more, found) <= 0:
                 plan, kernel, least = more, found, clocks
         return plan, kernel
 
@@ -303,7 +336,7 @@ class Attempts:
                 more, found = self.fitted(more)
             except ConstraintError:
                 continue
-            if clocks(found) <= most and crowding(more, found) <= 0:
+            if clocks(found) <= most and self.lack(more, found) <= 0:
                 plan, kernel = more, found
         return plan, kernel
 
@@ -317,14 +350,14 @@ class Attempts:
             return plan, kernel, self.choices
         choices = replace(self.choices, first=labels)
         found = self.by(plan, choices)
-        fits = fits_in_loops(plan, found, SCATTERED)
+        fits = self.fits_in_loops(plan, found, SCATTERED)
         if fits and resident_groups(found, target, groups) >= resident_groups(kernel, target, groups):
             return plan, found, choices
         best, least = (plan, kernel, self.choices), DEAREST * trip_time(kernel, labels, target, groups, False)
         others = ((plan, found) for _ in range(int(fits)))
         for other, found in chain(others, self._lowered(with_more_waves(plan), choices)):
             clocks = trip_time(found, labels, target, groups, True)
-            if clocks <= least and fits_in_loops(other, found, SCATTERED):
+            if clocks <= least and self.fits_in_loops(other, found, SCATTERED):
                 best, least = (other, found, choices), clocks
         return best
 
@@ -344,7 +377,27 @@ class Attempts:
             return kernel, choices
         farther = replace(choices, ahead=ahead)
         found = self.by(plan, farther)
-        return (found, farther) if crowding(plan, found) <= 0 else (kernel, choices)
+        return (found, farther) if self.lack(plan, found) <= 0 else (kernel, choices)
+
+    def lack(self, plan: Plan, kernel: Kernel, most: float = inf) -> float:
+        """`crowding` of a kernel, which is asked for in several places: the order of values on demand is most of what
+        it takes to say what a long kernel lacks."""
+        known = self.lacking.get(id(kernel))
+        if known is not None:
+            return known[1]
+        found = crowding(plan, kernel, most)
+        if found < most:
+            self.lacking[id(kernel)] = kernel, found
+        return found
+
+    def fits_in_loops(self, plan: Plan, kernel: Kernel, spare: int = 0) -> bool:
+        """Whether values of a kernel of loops have room, which are held from trip to trip for the most part; on CDNA
+        with `spare` registers left."""
+        if not plan.target.assembler_schedules:
+            return self.lack(plan, kernel) <= -spare
+        if any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
+            return self.lack(plan, kernel) <= 0
+        return pressure(kernel, plan.target) <= IN_LOOPS * wave_room(plan.target, plan.partition.waves)
 
     def counting(self, plan: Plan, kernel: Kernel, choices: Choices) -> Kernel:
         """The kernel, or the one that carries out atomics in shared memory first, where that pays; with the reasons
@@ -352,7 +405,7 @@ class Attempts:
         counted, why = counted_arrays(kernel, plan.graph, plan.partition, self.arrays, plan.target, _grid(plan))
         if counted:
             found = self.by(plan, replace(choices, counted=counted))
-            if as_before(kernel, found) and crowding(plan, found) <= 0:
+            if as_before(kernel, found) and self.lack(plan, found) <= 0:
                 kernel = found
             else:
                 why += (f"atomics on {', '.join(counted)} go to memory one by one: others lack the room",)
@@ -486,16 +539,6 @@ def beyond(plan: Plan, kernel: Kernel) -> int:
     if not dealt and turned and all(only_products(n.attrs["body"], plan.inference) for n in plan.graph.loops()):
         held = max(held, int(pressure(kernel, plan.target) / TURNED))
     return max(0, held - room)
-
-
-def fits_in_loops(plan: Plan, kernel: Kernel, spare: int = 0) -> bool:
-    """Whether values of a kernel of loops have room, which are held from trip to trip for the most part; on CDNA with
-    `spare` registers left."""
-    if not plan.target.assembler_schedules:
-        return crowding(plan, kernel) <= -spare
-    if any(n.op in PRODUCTS for n in plan.graph.all_nodes()):
-        return crowding(plan, kernel) <= 0
-    return pressure(kernel, plan.target) <= IN_LOOPS * wave_room(plan.target, plan.partition.waves)
 
 
 def crowding_on_demand(found: tuple[Kernel, Plan, float]) -> float:

@@ -1,6 +1,6 @@
 """Whether a small tile of warpgroups is done earlier without one that copies, or by warps.
 
-In: a kernel as it leaves the passes, its plan, and how to make another one of a graph. Out: the best one.
+In: a kernel as it leaves the passes, its plan, and how to begin another one of a graph. Out: the best one.
 Warpgroups beside one that copies are alone on an SM and wait for each of their own results; warpgroups that copy for
 themselves, and warps, whose instructions have 16 rows for 64, are in several workgroups on an SM. Nobody is best
 everywhere, so clocks are estimated (`group_clocks`) from what the passes leave: they halve what some kernels issue.
@@ -9,10 +9,10 @@ Where memory, operands from L2 or the matrix unit take most of the time, nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil, inf, prod
-from typing import Protocol
+from typing import NamedTuple
 
 from wavedsl.ir.choices import Choices
 from wavedsl.ir.dataflow.constraints import HardwareConstraint
@@ -28,19 +28,26 @@ from wavedsl.ir.target import Target
 SOONER = 0.9
 """Part of the clocks beside a copying warpgroup that another way may take to be given the tile."""
 
+LEFT = 0.7
+"""Part of its clocks behind the first passes that a kernel takes at least behind all (three-bit weights, which warps no
+longer store to shared memory; warpgroups keep 0.98)."""
+
 Made = tuple[Kernel, Plan, float]
 """A kernel, the plan it was made by, and the registers that it lacks."""
 
 
-class Make(Protocol):
-    """How a kernel is made of a graph."""
+class Begun(NamedTuple):
+    """What the first passes have made of a kernel, and how to go on with it."""
 
-    def __call__(self, graph: Graph, choices: Choices) -> Made: ...
+    made: Made
+    rest: Callable[[], Made]
 
 
-def sooner(found: Made, graph: Graph, target: Target, choices: Choices, bytes: int, made: Make) -> Made:
-    """What was found, or what `made` makes of the graph in another way, if that is done earlier. `bytes`: of all
-    arrays."""
+def sooner(
+    found: Made, graph: Graph, target: Target, choices: Choices, bytes: int, begun: Callable[[Graph, Choices], Begun]
+) -> Made:
+    """What was found, or what is made of the graph in another way, if that is done earlier. `bytes`: of all arrays.
+    Clocks behind the first passes are near those behind all: who is surely later then goes through no others."""
     plan = found[1]
     if plan.target is target or is_fixed(graph, target, choices) or not _even(graph, plan):
         return found
@@ -50,11 +57,14 @@ def sooner(found: Made, graph: Graph, target: Target, choices: Choices, bytes: i
         return found
     for way, other_graph, other_choices in _ways(found, graph, target, choices):
         try:
-            other = made(other_graph, other_choices)
+            first = begun(other_graph, other_choices)
         except WaveError:
             continue
+        if first.made[2] > 0 or _clocks(first.made, target, bytes).taken * LEFT >= least:
+            continue
+        other = first.rest()
         clocks = _clocks(other, target, bytes).taken
-        if other[2] > 0 or clocks >= least:
+        if clocks >= least:
             continue
         best, least = other, clocks
         decided = other[0].notes["decisions"]

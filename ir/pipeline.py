@@ -83,7 +83,7 @@ from wavedsl.ir.dataflow.reshaped_places import reshaped_places
 from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.dataflow.written_places import written_places
-from wavedsl.ir.earlier_roles import Made, sooner
+from wavedsl.ir.earlier_roles import Begun, Made, sooner
 from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.join_accesses import ALIGNED
@@ -131,8 +131,8 @@ def build_kernel(
     def lowered(graph: Graph, choices: Choices = choices) -> Made:
         return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
-    def made(graph: Graph, choices: Choices) -> Made:
-        return cleaned(lowered(graph, choices), arrays)
+    def begun(graph: Graph, choices: Choices) -> Begun:
+        return begin_cleaning(lowered(graph, choices), arrays)
 
     try:
         found = _with_room(graph, {**graph.subs, **dims}, lowered)
@@ -140,7 +140,7 @@ def build_kernel(
             apart = lowered(prepared(traced, target, join=False))
             found = min(found, apart, key=crowding_on_demand)
         bytes = sum(info.span() or 0 for info in arrays.values())
-        kernel, plan, _ = sooner(cleaned(found, arrays), graph, target, choices, bytes, made)
+        kernel, plan, _ = sooner(begin_cleaning(found, arrays).rest(), graph, target, choices, bytes, begun)
     except WaveError as error:
         if error.location is None:
             error.location = graph.loc
@@ -155,19 +155,24 @@ def build_kernel(
     return kernel, plan.partition
 
 
-def cleaned(found: Made, arrays: Mapping[str, ArrayInfo]) -> Made:
-    """A kernel as it was lowered, behind all passes."""
+def begin_cleaning(found: Made, arrays: Mapping[str, ArrayInfo]) -> Begun:
+    """A kernel as it was lowered, behind the first passes, by which most that folds, merges and unrolls is gone."""
     kernel, plan, lack = found
     trail.stage("lowered", lambda: text(kernel))
     kernel.notes[ALIGNED] = {name: a.align for name, a in arrays.items()}
     unroll = unroll_pass(ring_factor(kernel), remainder=True)
-    passes = (
-        DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll, MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES,
-        CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES, READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS,
-        SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
-    )  # fmt: skip
-    kernel, _ = run_passes(kernel, passes, plan.target)
-    return kernel, plan, lack
+    held: set[str] = set()
+    first = (DEAD_CODE, MERGE_LOADS, MERGE_CARRIED, SPLIT_LOOPS, unroll)
+    kernel, facts = run_passes(kernel, first, plan.target, held=held, more=True)
+
+    def rest() -> Made:
+        others = (
+            MERGE_LOADS, JOIN_ACCESSES, DEAD_STORES, CHOOSE_HALVES, PAIR_FLOATS, STRENGTH_REDUCE, INTO_BRANCHES,
+            READ_BESIDE, ORDER_ELEMENTS, SINK_CONDITIONS, SINK_DESCRIPTORS, NEEDLESS_BARRIERS, NARROW_FENCES,
+        )  # fmt: skip
+        return run_passes(kernel, others, plan.target, facts=facts, held=held)[0], plan, lack
+
+    return Begun((kernel, plan, lack), rest)
 
 
 def _with_room(

@@ -9,7 +9,7 @@ INVARIANT: every op still comes after what it reads; ops with effects, and moves
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from wavedsl.ir.kernel.build_core import PINNED
@@ -140,22 +140,27 @@ class _Order:
         for load, op in before.items():
             due.setdefault(op, []).append(load)
         self.waiting: dict[Value, Op] = {v: op for op, m in zip(region.ops, movable) if m for v in op.results}
-        self.read: dict[Op, list[Value]] = {}
+        self.read: dict[Op, Sequence[Value]] = {}
         """What an op or a body of it reads, each once."""
         self.readers: dict[Value, list[Op]] = {}
+        """Ops that read a value and may be computed as soon as it is there."""
         self.left: dict[Value, int] = {}
         """Ops that have yet to read a value."""
         self.height: dict[Value, int] = {}
         """The most operations one behind the other that make a value, of those that may move."""
         self.out: list[Op] = []
+        left, readers, heights = self.left, self.readers, self.height
         for op, moves in zip(region.ops, movable):
             if moves:
-                height = 1 + max((self.height.get(a, 0) for a in op.args), default=0)
-                self.height.update(dict.fromkeys(op.results, height))
-            read = self.read[op] = [*dict.fromkeys(_read(op))]
+                height = 1 + max([heights.get(a, 0) for a in op.args], default=0)
+                for v in op.results:
+                    heights[v] = height
+            read = self.read[op] = _read(op)
             for v in read:
-                self.readers.setdefault(v, []).append(op)
-                self.left[v] = self.left.get(v, 0) + 1
+                left[v] = left.get(v, 0) + 1
+            if moves and op.row.pure:
+                for v in read:
+                    readers.setdefault(v, []).append(op)
         self.own = {v for op in region.ops for v in op.results}
         self.made = set(region.args)
         for op, moves in zip(region.ops, movable):
@@ -171,10 +176,13 @@ class _Order:
     def emit(self, op: Op) -> None:
         """Append an op behind all that it, or a body of it, reads and that has not been computed."""
         self._taken(op)
+        waiting = self.waiting
         work = [(op, self._asked(op))]
         while work:
             current, rest = work[-1]
-            made = next((self.waiting[v] for v in rest if v in self.waiting), None)
+            made = None
+            while rest and made is None:
+                made = waiting.get(rest.pop())
             if made is not None:
                 self._taken(made)
                 work.append((made, self._asked(made)))
@@ -182,28 +190,33 @@ class _Order:
             work.pop()
             self._append(current)
 
-    def _asked(self, op: Op) -> Iterator[Value]:
-        """The longest chains first: what a sum adds last is not made before what it adds first."""
-        return iter(sorted(self.read[op], key=lambda v: -self.height.get(v, 0)))
+    def _asked(self, op: Op) -> list[Value]:
+        """What an op waits for, the longest chains last, which come first: what a sum adds last is not made before what
+        it adds first."""
+        found = [v for v in self.read[op] if v in self.waiting]
+        if len(found) > 1:
+            found.sort(key=lambda v: -self.height.get(v, 0))
+            found.reverse()
+        return found
 
     def _taken(self, op: Op) -> None:
         for v in op.results:
             self.waiting.pop(v, None)
 
     def _append(self, op: Op) -> None:
-        done = [op]
+        done, left, readers = [op], self.left, self.readers
         while done:
             op = done.pop()
             self.out.append(op)
             self.made.update(op.results)
             ready = list(op.results)
             for v in self.read[op]:
-                self.left[v] -= 1
-                if self.left[v] == 1:  # the last one may take its place
+                rest = left[v] = left[v] - 1
+                if rest == 1:  # the last one may take its place
                     ready.append(v)
             for v in ready:
-                for user in self.readers.get(v, ()):
-                    if self._gives_back(user):
+                for user in readers.get(v, ()):
+                    if user.results[0] in self.waiting and self._gives_back(user):
                         first = self._in_common(user)
                         if first is not None:
                             self._taken(user)
@@ -235,20 +248,24 @@ class _Order:
         return [*out]
 
     def _gives_back(self, op: Op) -> bool:
-        """Whether an op may be computed here, and takes no more registers than its operands leave."""
-        if not op.results or op.results[0] not in self.waiting or not op.row.pure:
-            return False
+        """Whether an op that waits takes no more registers than its operands leave."""
         if op.name in NAMES:
             return True
-        ends = sum(self._words(v) for v in self.read[op] if v in self.made and self.left[v] == 1)
-        return sum(map(self._words, op.results)) <= ends
+        ends = 0
+        for v in self.read[op]:
+            if self.left[v] == 1 and v in self.made:
+                ends += self._words(v)
+        return sum([self._words(v) for v in op.results]) <= ends
 
     def _words(self, v: Value) -> int:
         return 0 if self.scalars and v.uniform else v.type.words
 
 
-def _read(op: Op) -> list[Value]:
-    return [*op.args, *(a for body in op.regions for x in body.walk() for a in x.args)]
+def _read(op: Op) -> Sequence[Value]:
+    """What an op or a body of it reads, each once."""
+    if op.regions:
+        return [*dict.fromkeys([*op.args, *(a for body in op.regions for x in body.walk() for a in x.args)])]
+    return op.args if len(op.args) < 2 else [*dict.fromkeys(op.args)]
 
 
 __all__ = ["Saved", "on_demand", "order_elements", "order_regions"]

@@ -294,17 +294,19 @@ def run_passes(
     *,
     facts: Iterable[str] = ("well-formed",),
     checked: bool | None = None,
+    held: set[str] | None = None,
+    more: bool = False,
 ) -> tuple[Kernel, set[str]]:
     """Run the passes in order; returns the kernel and the facts that hold of it.
 
     `facts` hold at the start. Raises CompileError naming pass, fact, op and the user's line when a pass needs what none
     has given, or (if `checked`, by default `verifying()`) a promised fact does not hold. Facts are not checked again
-    after a pass that says it has changed nothing, but whatever comes out has been.
+    after a pass that says it has changed nothing, but whatever comes out has been. `held`: facts found to hold since a
+    pass last changed anything, for the passes that follow where there are `more`.
     """
     checked = verifying() if checked is None else checked
     known = set(facts)
-    held: set[str] = set()
-    """Facts found to hold since a pass last changed anything."""
+    held = set() if held is None else held
     for at, p in enumerate(passes, 1):
         missing = sorted(p.needs - known)
         if missing:
@@ -315,7 +317,7 @@ def run_passes(
         known = (known - p.breaks) | p.gives | {"well-formed"}
         trail.stage(f"after {p.name}", functools.partial(_text, kernel))
         if checked:
-            if not same or at == len(passes):
+            if not same or (at == len(passes) and not more):
                 held.clear()
             for fact in ["well-formed", *sorted(p.gives)]:
                 if fact in held:

@@ -24,76 +24,69 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
     scalars = target.scalar_registers
     places: dict[tuple[int, ...], Value] = {}
     """Base and offsets of an access → a name for the address."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    words: dict[int, int] = {}
-    parts: dict[int, tuple[Value, ...]] = {}
-    ends: list[tuple[int, list[Value]]] = []
+    first: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    """Where a value is used for the last time, by its own name."""
+    words: dict[Value, int] = {}
+    parts: list[Value] = []
+    loops: list[set[Value]] = []
+    """What has been used so far in the loops that are open, inner ones behind outer ones."""
     at = 0
-
-    def define(v: Value) -> None:
-        first[v.id] = last[v.id] = at
-        words[v.id] = 0 if scalars and v.uniform else v.type.words
-
-    def use(v: Value) -> None:
-        if v.id not in parts:
-            last[v.id] = at
-            return
-        work = [v]
-        while work:
-            x = work.pop()
-            last[x.id] = at
-            if x.id in parts:
-                work += parts[x.id]
 
     def walk(region: Region) -> None:
         nonlocal at
         for v in region.args:
-            define(v)
+            first[v] = at
+            words[v] = 0 if scalars and v.uniform else v.type.words
         for op in region.ops:
             at += 1  # what an op reads may end where what it writes begins
-            for v in op.args:
-                if v.id in parts:
-                    use(v)
-                else:
-                    last[v.id] = at
-            if not scalars and op.name in GLOBAL and not op.args[1].uniform:
-                key = tuple(v.id for v in op.args[:3])
+            args, name = op.args, op.name
+            for v in args:
+                last[v] = at
+            if not scalars and name in GLOBAL and not args[1].uniform:
+                key = tuple(v.id for v in args[:3])
                 address = places.get(key)
                 if address is None:
                     address = places[key] = Value(-1 - len(places), I64, False)
-                    define(address)
-                use(address)
-            if ends:
-                ends[-1][1].extend(op.args)
+                    first[address], words[address] = at, I64.words
+                last[address] = at
+            if loops:
+                loops[-1].update(args)
             started = at
             at += 1
             if op.regions:
                 for body in op.regions:
-                    ends.append((started, []))
+                    if name == "for":
+                        loops.append(set())
                     walk(body)
-                    _, inside = ends.pop()
-                    if op.name == "for":  # the next trip uses again what was made before the loop
-                        for v in inside:
-                            if first.get(v.id, 0) <= started:
-                                use(v)
-                    if ends:
-                        ends[-1][1].extend(v for v in inside if first.get(v.id, 0) <= started)
+                    if name == "for":  # the next trip uses again what was made before the loop
+                        before = [v for v in loops.pop() if first.get(v, 0) <= started]
+                        last.update(dict.fromkeys(before, at))
+                        if loops:
+                            loops[-1].update(before)
                     at += 1
             for v in op.results:
-                define(v)
-                if op.name == "const" and not literals:
-                    words[v.id] = 0
-                if op.name in NAMES:
-                    words[v.id] = 0
-                    parts[v.id] = op.args
+                first[v] = at
+                if name in NAMES:
+                    words[v] = 0
+                    parts.append(v)
+                elif name == "const" and not literals:
+                    words[v] = 0
+                else:
+                    words[v] = 0 if scalars and v.uniform else v.type.words
 
     walk(kernel.body)
+    for v in reversed(parts):  # who uses a name uses what it is made of
+        end = last.get(v, 0)
+        for part in v.op.args if end and v.op is not None else ():
+            if last[part] < end:
+                last[part] = end
     change = [0] * (at + 2)
-    for i, n in words.items():
+    for v, n in words.items():
         if n:
-            change[first[i]] += n
-            change[last[i] + 1] -= n
+            start = first[v]
+            change[start] += n
+            change[max(start, last.get(v, 0)) + 1] -= n
     return max(accumulate(change))
 
 

@@ -11,6 +11,7 @@ the same, not a prediction.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from math import inf
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
@@ -22,22 +23,46 @@ COPY = "copy.async"
 MOVES = LOADS | {COPY, "store.global"}
 
 
-def straight_clocks(kernel: Kernel, target: Target, resident: int, bytes: float = 0.0) -> float:
+def straight_clocks(
+    kernel: Kernel, target: Target, resident: int, bytes: float = 0.0, there: Set[Value] | None = None
+) -> float:
     """Clocks per workgroup of a unit that holds so many at a time. `bytes`: a workgroup's share of the arrays, which
-    memory moves once at the least, as far as the kernel asks for so much."""
-    alone = _Alone(target, kernel.waves).clocks(kernel.body)
+    memory moves once at the least, as far as the kernel asks for so much. `there`: results of loads that nobody waits
+    for, nor for copies then, as if they had been asked for early enough; a workgroup that is alone does not wait for
+    its other waves either, since barriers may come to stand elsewhere. So no order takes less in which these come
+    earlier."""
+    alone = _Alone(target, kernel.waves, there, resident == 1).clocks(kernel.body)
     moved = kernel.block * sum(op.attrs["bytes"] for op in kernel.body.walk() if op.name in MOVES)
     memory = min(bytes, moved) * target.units / (target.memory_rate or inf)
     busy = max(memory, unit_clocks(kernel, target, resident))
     return queued(max(0.0, alone - busy), busy, resident)
 
 
+def loaded(kernel: Kernel) -> Set[Value]:
+    """What comes from memory."""
+    return {v for op in kernel.body.walk() if op.name in LOADS for v in op.results}
+
+
+def copied(kernel: Kernel) -> Set[Value]:
+    """What is stored to shared memory, and what of that is chosen, or another name for it."""
+    found = {op.args[-1] for op in kernel.body.walk() if op.name == "store.shared"}
+    work = list(found)
+    while work:
+        op = work.pop().op
+        for v in op.args if op is not None and (op.name in NAMES or op.name == "select") else ():
+            if v not in found:
+                found.add(v)
+                work.append(v)
+    return found
+
+
 class _Alone:
     """A workgroup that has the unit to itself: when its waves go on, when results and copies are there, when units are
     free."""
 
-    def __init__(self, target: Target, waves: int):
-        self.target, self.waves = target, waves
+    def __init__(self, target: Target, waves: int, there: Set[Value] | None, alone: bool):
+        self.target, self.waves, self.there = target, waves, there
+        self.apart = alone and there is not None
         self.rounds = -(-waves // target.simds)
         self.now = self.end = 0.0
         self.ready: dict[Value, float] = {}
@@ -62,7 +87,8 @@ class _Alone:
             self.ready.update(dict.fromkeys(op.results, start))
             return
         if op.name == "barrier":
-            self.now = max(start, self.end) + self.target.cost("barrier").latency
+            if not self.apart:
+                self.now = max(start, self.end) + self.target.cost("barrier").latency
             return
         if op.name == "copy.commit":
             self.groups.append(self.open)
@@ -76,6 +102,8 @@ class _Alone:
             self.now = start
         self.now += self.target.clock_unit * self.rounds
         unit, clocks, latency = self.price(op)
+        if self.there is not None and (op.name == COPY or not self.there.isdisjoint(op.results)):
+            latency = 0.0
         done = max(start, self.free.get(unit, 0.0)) + clocks
         if unit:
             self.free[unit] = done
@@ -105,4 +133,4 @@ class _Alone:
         return valu.unit, many * valu.cycles * self.rounds, valu.latency if target.assembler_schedules else 0.0
 
 
-__all__ = ["straight_clocks"]
+__all__ = ["copied", "loaded", "straight_clocks"]

@@ -99,6 +99,13 @@ class Groups(NamedTuple):
 
 def mapped_groups(low: Lowering, n: Node, layout: Layout, store: bool) -> Groups:
     """Which accesses there are; those of stores and atomics do not repeat."""
+    key = n.id, id(layout), store
+    if key not in low.mapped:
+        low.mapped[key] = layout, _groups(low, n, layout, store)
+    return low.mapped[key][1]
+
+
+def _groups(low: Lowering, n: Node, layout: Layout, store: bool) -> Groups:
     if low.arrays[n.attrs["memory"]].dtype.packed:
         unit = mapped_units(low, n, layout)
         if unit is None:

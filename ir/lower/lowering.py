@@ -133,6 +133,10 @@ class Lowering:
         """What `lower_mapped.symbols_of` has made: numbers of symbols that are no dimension of a value."""
         self.late_numbers: dict[int, bool] = {}
         """Node id → whether its elements are made where they are used (`late_numbers.py`), of those that were asked."""
+        self.changed: set[str] | None = None
+        """Arguments that the kernel changes anywhere (`row_numbers.py`), once somebody has asked."""
+        self.mapped: dict[tuple[int, int, bool], tuple[Layout, Any]] = {}
+        """What `mapped_groups` has found, by node, layout, and whether it stores."""
         self._units: dict[int, PackedView | None] = {}
         self._user_table: dict[int, list[Node]] | None = None
         self._homes: dict[int, Region] | None = None

@@ -50,6 +50,8 @@ class Notes:
     """What passes on the graph have decided."""
     plain: str = ""
     """Why a loop with products has no ping-pong schedule."""
+    rows_left: bool = False
+    """Whether rows that straight code gathers would be copied to shared memory by `Window.rows`, and are not."""
     numbering: Numbering | None = None
     """In which order workgroups that take one tile each take them; None: as they come."""
     exchanges: dict[str, str] = field(default_factory=dict)

@@ -41,6 +41,7 @@ class Seen:
 
     def __init__(self, graph: Graph, arrays: Mapping[str, ArrayInfo]):
         self.graph, self.arrays = graph, arrays
+        self.changed: set[str] | None = None
         regions = [(region, x) for region in graph.regions() for x in (*region.carries, *region.nodes)]
         self._homes = {x.id: region for region, x in regions}
 
@@ -76,7 +77,9 @@ class Numbers:
 
 def written_arrays(low: Lowering | Seen) -> set[str]:
     """Arguments that the kernel changes anywhere."""
-    return {n.attrs["memory"] for n in low.graph.all_nodes() if ROWS[n.op].effect and "memory" in n.attrs}
+    if low.changed is None:
+        low.changed = {n.attrs["memory"] for n in low.graph.all_nodes() if ROWS[n.op].effect and "memory" in n.attrs}
+    return low.changed
 
 
 def add_numbers(low: Lowering | Seen, x: Node, region: Region, found: Numbers, written: set[str]) -> bool:

@@ -81,21 +81,32 @@ def between_waves(
         b.store_shared(at, data, bytes=4 * words, buffer=low.room.meeting.buffer)
     b.barrier()
     kept = [d for d in layout.dims if d in strides and d != dim]
-    base = total(b, [home, *(scaled(b, lane_coordinate(b, layout, d), strides[d]) for d in kept)])
+    coordinates = {d: lane_coordinate(b, layout, d) for d in kept}
+    base = total(b, [home, *(scaled(b, coordinates[d], strides[d]) for d in kept)])
+    longer = [d for d in kept if dict(layout.extents)[d] > sizes[d]]
+    chosen: dict[Any, tuple[Value, Value]] = {}
+    starts: dict[Any, tuple[Any, int]] = {}
+    """What elements that ask for the same index have in common: whether it is one, and which element stands for it;
+    where that one lies, but for the other dimensions."""
     out = []
     for offsets, asked in zip(layout.element_offsets(), wanted):
         at = dict(zip(layout.dims, offsets))
-        index = b.i32(asked) if isinstance(asked, int) else asked
-        inside = b.cmp("ult", index, extent)
-        index = b.select(inside, index, b.i32(0))
-        for d in kept:
-            if dict(layout.extents)[d] > sizes[d]:
-                inside = b.pand(inside, below(b, lane_coordinate(b, layout, d), at[d], sizes[d]))
-        digit = b.udiv(index, plan.wave)
-        within = b.sub(index, b.mul(digit, plan.wave))
-        wave = total(b, [first, scaled(b, digit, divisor)])
-        fixed = sum(at[d] * strides[d] for d in kept)
-        where = total(b, [base, scaled(b, wave, share), scaled(b, within, strides[dim]), fixed])
+        if asked not in chosen:
+            index = b.i32(asked) if isinstance(asked, int) else asked
+            inside = b.cmp("ult", index, extent)
+            chosen[asked] = inside, b.select(inside, index, b.i32(0))
+        inside, index = chosen[asked]
+        for d in longer:
+            inside = b.pand(inside, below(b, coordinates[d], at[d], sizes[d]))
+        if asked not in starts:
+            digit = b.udiv(index, plan.wave)
+            within = b.sub(index, b.mul(digit, plan.wave))
+            wave = total(b, [first, scaled(b, digit, divisor)])
+            terms = [base, scaled(b, wave, share), scaled(b, within, strides[dim])]
+            known = sum(t for t in terms if isinstance(t, int))
+            starts[asked] = total(b, [t for t in terms if not isinstance(t, int)]), known
+        start, known = starts[asked]
+        where = total(b, [start, known + sum(at[d] * strides[d] for d in kept)])
         safe = b.select(inside, b.i32(where) if isinstance(where, int) else where, b.i32(home))
         got = b.load_shared(safe, bytes=4 * words, buffer=low.room.meeting.buffer)
         held = tuple(b.slice(got, i) for i in range(words)) if words > 1 else (got,)

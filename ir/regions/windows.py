@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from wavedsl.ir.addresses.staged import Staged
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, factors
-from wavedsl.ir.dataflow.views import is_tile
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.schedule.place_barriers import place_barriers
@@ -21,6 +20,11 @@ from wavedsl.ir.schedule.steps import BodySchedule, Step
 from wavedsl.ir.schedule.taps import Taps, taps
 from wavedsl.ir.staging.plan_reads import GAP, alignment, gap_fits
 from wavedsl.ir.target import Target
+
+
+class NoTaps(ConstraintError):
+    """Straight code has no taps, in whatever window."""
+
 
 MANY = 3
 """Products of straight code from which on their operands may be brought one after the other."""
@@ -49,17 +53,12 @@ def _brings_reads(n: Node, seen: set[int]) -> bool:
     return found
 
 
-def gathers(graph: Graph, target: Target) -> bool:
-    """Whether a kernel reads what is no tile of an array, and whether such rows are copied is decided by its clocks."""
-    return target.copy_linear and any(n.op == "read" and n.dims and not is_tile(graph, n) for n in graph.region.nodes)
-
-
 def in_window(low: Lowering, steps: Sequence[Step], slots: Mapping[str, int]) -> BodySchedule:
     """The steps' order. Raises ConstraintError where they are none of products that can follow each other so, or where
     shared memory has no room even for the tiles of a few."""
     found = taps(steps, low.reads.window)
     if found is None:
-        raise ConstraintError("no products whose loads could start some products ahead", low.graph.loc)
+        raise NoTaps("no products whose loads could start some products ahead", low.graph.loc)
     over = low.notes.after = _placed(low, found.spans)
     kind = f"{low.reads.window.copies} products ahead"
     body = BodySchedule(list(found.order), [0] * len(steps), 1, {}, (), 0, 0, kind)
@@ -113,4 +112,4 @@ def _meet(s: Staged, other: Staged) -> bool:
     return s.offset < other.offset + other.place.bytes and other.offset < s.offset + s.place.bytes
 
 
-__all__ = ["gathers", "in_window", "many_products"]
+__all__ = ["NoTaps", "in_window", "many_products"]

@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from wavedsl.ir.errors import CompileError
+from wavedsl.ir.loc import Loc
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.steps import BodySchedule, Step, shared_readers, shared_writers
 
@@ -90,7 +92,14 @@ def place_barriers(
     body.commits = _commits(copies, starts or chosen, cyclic)
     chosen.sort()
     following = dict(zip(chosen, [*chosen[1:], chosen[0] if cyclic else n]))
-    body.barriers = {p: _pending(body, steps, place, p, following[p], cyclic) for p in chosen}
+    awaited = [
+        _Copied([i for i in found if steps[i].kind == "acopy"], readers[buffer])
+        for buffer, found in writers.items()
+        if buffer in readers
+    ]
+    awaited = [x for x in awaited if x.copies]
+    loc = steps[body.order[0]].loc
+    body.barriers = {p: _pending(body, awaited, place, p, following[p], cyclic, loc) for p in chosen}
 
 
 def _of_taps(arcs: Sequence[_Arc], starts: Sequence[int]) -> list[int]:
@@ -130,39 +139,42 @@ def _commits(copies: Sequence[int], barriers: Sequence[int], cyclic: bool) -> tu
     return tuple(sorted(found))
 
 
+class _Copied(NamedTuple):
+    """A buffer's copies and reads, by step."""
+
+    copies: list[int]
+    reads: list[int]
+
+
 def _pending(
-    body: BodySchedule, steps: Sequence[Step], place: Mapping[int, int], p: int, following: int, cyclic: bool
-) -> int | None:
+    body: BodySchedule, buffers: Sequence[_Copied], place: Mapping[int, int], p: int, following: int, cyclic: bool,
+    loc: Loc | None,
+) -> int | None:  # fmt: skip
     """Copy groups that may be in flight at barrier p: those committed after the newest one that is needed by a read up
     to the barrier that follows (p itself, a trip later, where it is the only one).
 
     Groups are numbered over trips, as are iterations: the copies of stage g in trip t belong to iteration t - g.
     """
-    writes: dict[str, list[int]] = {}
-    for i, s in enumerate(steps):
-        if s.kind == "acopy":
-            writes.setdefault(s.buffer, []).append(i)
-    reads = [i for i, s in enumerate(steps) if any(s.reads_shared(buffer) for buffer in writes)]
-    if not reads or not body.commits:
+    if not buffers or not body.commits:
         return None
     newest = bisect_left(body.commits, p) - 1
     if not cyclic:
         awaited = [
-            bisect_left(body.commits, place[w])
-            for buffer, found in writes.items()
-            for w in found
-            if any(steps[r].reads_shared(buffer) and p <= place[r] < following for r in reads)
+            bisect_left(body.commits, max([place[w] for w in x.copies]))
+            for x in buffers
+            if any(p <= place[r] < following for r in x.reads)
         ]
         return newest - max(awaited) if awaited else None
     per_trip = len(body.commits)
     needed = newest - per_trip * (body.count + 1)  # older than anything in flight
-    for r in reads:
-        later = 0 if place[r] >= p and (following <= p or place[r] < following) else 1
-        if later and not (following <= p and place[r] < following):
-            continue  # another barrier lies between
-        for w in (w for buffer, found in writes.items() if steps[r].reads_shared(buffer) for w in found):
-            trip = later - body.stages[r] + body.stages[w]
-            needed = max(needed, trip * per_trip + bisect_left(body.commits, place[w]))
+    for x in buffers:
+        for r in x.reads:
+            later = 0 if place[r] >= p and (following <= p or place[r] < following) else 1
+            if later and not (following <= p and place[r] < following):
+                continue  # another barrier lies between
+            for w in x.copies:
+                trip = later - body.stages[r] + body.stages[w]
+                needed = max(needed, trip * per_trip + bisect_left(body.commits, place[w]))
     if needed > newest:
-        raise CompileError("a barrier is scheduled before the copies that it waits for", steps[body.order[0]].loc)
+        raise CompileError("a barrier is scheduled before the copies that it waits for", loc)
     return newest - needed

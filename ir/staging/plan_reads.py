@@ -553,11 +553,15 @@ def _better_staged(low: Lowering, n: Node, rows: GatheredRows) -> bool:
         return True
     _, clocks, _ = low.unit_cost("load.global", size)
     region = low.region_of(n)
-    beside = 1  # with all loads first waves would wait for what they copy, and for each other
+    together = (1 if rows.runs else 2) * len(groups) * clocks
+    reads = (x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x))
+    better = together * sum(bool(contraction_fed(low, x)) for x in reads) >= product_clocks(low, region)
     if region.dim is not None or low.reads.window.rows:
-        reads = (x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x))
-        beside = sum(bool(contraction_fed(low, x)) for x in reads)
-    return (1 if rows.runs else 2) * beside * len(groups) * clocks >= product_clocks(low, region)
+        return better
+    # With all loads first waves would wait for what they copy, and for each other.
+    alone = together >= product_clocks(low, region)
+    low.notes.rows_left |= better and not alone
+    return alone
 
 
 def _added(low: Lowering, n: Node) -> bool:

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavedsl.ir import attempts
 from wavedsl.ir.dataflow import views
+from wavedsl.ir.errors import RegisterPressureError
 from wavedsl.ir.layouts import shared_search
+from wavedsl.ir.lower import lower_mapped
 from wavedsl.ir.staging import lower_reads, plan_reads
 
 import wavedsl as wd
@@ -63,6 +66,22 @@ def branches(n: int) -> Any:
         x = wd.read(a)
         for i in range(n):
             wd.cond(s > i, lambda i=i: wd.write(x * i, b), lambda: None)
+
+    return kernel
+
+
+def gathers(n: int) -> Any:
+    """Straight code of products, each of rows that indices of its own gather."""
+
+    @wd.wave([wd.WorkgroupConstraint(M, 32, 0), wd.WorkgroupConstraint(N, 32, 1)])
+    def kernel(
+        a: wd.Memory[S, K, wd.f16], ids: wd.Memory[S, M, wd.i32], b: wd.Memory[S, N, K, wd.f16],
+        c: wd.Memory[M, N, wd.f32],
+    ):  # fmt: skip
+        total = wd.Register[M, N, wd.f32](0.0)
+        for i in range(n):
+            total = wd.mma(wd.read(a[wd.read(ids[i, :]), :]), wd.read(b[i, :, :]), total)
+        wd.write(total, c)
 
     return kernel
 
@@ -194,3 +213,35 @@ def test_writes_that_leave_alone_keep_none_waiting(target: str) -> None:
         run(a, *made)
         for got, want in zip(made, wants, strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_accesses_of_a_gather_are_found_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who counts its loads, who takes their results and who emits them asked for the same, per lowering."""
+    asked: list[tuple[Any, ...]] = []
+    found = lower_mapped._groups
+    monkeypatch.setattr(lower_mapped, "_groups", lambda *a: asked.append(a) or found(*a))
+    gathers(6).compile(target=target, subs={M: 8192, N: 128, K: 32, S: 8})
+    assert 6 <= len(asked) == len({(id(low), id(n), id(layout), store) for low, n, layout, store in asked})
+
+
+def test_what_a_kernel_lacks_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three places ask for the order of values on demand, which took a second each of a fourth root's."""
+    asked: list[Any] = []
+    found = attempts.on_demand
+    monkeypatch.setattr(attempts, "on_demand", lambda kernel, *a: asked.append(kernel) or found(kernel, *a))
+
+    @wd.wave(
+        [wd.WorkgroupConstraint(M, 128, 0), wd.WorkgroupConstraint(N, 256, 1), wd.TilingConstraint(K, 32),
+         wd.WaveConstraint(M, 128), wd.WaveConstraint(N, 128)]
+    )  # fmt: skip
+    def kernel(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):  # type: ignore[no-untyped-def]
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(loop, c)
+
+    with pytest.raises(RegisterPressureError):  # sums of 512 registers
+        kernel.compile(target="sm_80", subs={M: 1024, N: 1024, K: 1024})
+    assert 0 < len(asked) == len({id(k) for k in asked})

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from families import Case, both_tests, normal, on_chip, whole, wide
+from wavedsl.ir import attempts
 from wavedsl.ir.kernel.straight_clocks import straight_clocks
 from wavedsl.ir.kernel.unit_clocks import unit_clocks
 from wavedsl.ir.regions import windows
@@ -176,6 +177,30 @@ def test_clocks_beside_memorys(name: str, target: str) -> None:
     compiled = kernel.compile(*arguments, target=target)
     moved = sum(a.nbytes for a in arguments) / chip.dram_rate
     assert sample(compiled, arguments).replay().cycles / moved < most[target]
+
+
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("name", SIZES)
+def test_ways_that_cannot_win_are_not_lowered(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever nobody waits for takes no order more, so none is chosen that comes without."""
+    kernel, arguments = SIZES[name][0]()
+    chosen = kernel.compile(*arguments, target=target).asm
+    clocks = attempts.straight_clocks
+    monkeypatch.setattr(attempts, "straight_clocks", lambda *a: clocks(*a) if len(a) < 5 or a[4] is None else 0.0)
+    assert kernel.compile(*arguments, target=target).asm == chosen
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_a_single_round_of_workgroups_is_lowered_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launch decides is tried in windows: without gathers there are two, and one that reads first."""
+    lowered, lower = [], attempts.lower
+    monkeypatch.setattr(attempts, "lower", lambda *a, **k: lowered.append(k["window"]) or lower(*a, **k))
+    kernel, case = parts(64, 64, 9), parts_case(9, 128, 128, 64)
+    kernel.compile(*case.arguments, target=target)
+    assert len(lowered) == 1
+    lowered.clear()
+    kernel.compile(*case.arguments, target=target, dynamic=list(case.dynamic))
+    assert 3 <= len(lowered) <= 4 and len({*lowered}) == len(lowered)
 
 
 @pytest.mark.parametrize("target", CHIPS)
