@@ -37,6 +37,13 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1, b
     return (max(taken, default=0.0) if beside else sum(taken)) / resident
 
 
+def vector_clocks(kernel: Kernel, target: Target) -> float:
+    """Clocks that a wave's vector instructions take."""
+    own = target.cost("valu").unit
+    costs = ((_cost(op, target), times) for op, times in _issued(kernel.body, 1))
+    return sum(clocks * times for (unit, clocks), times in costs if unit == own)
+
+
 def meeting_clocks(kernel: Kernel, target: Target) -> float:
     """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and
     for what others have put there."""
@@ -78,4 +85,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["meeting_clocks", "port_cost", "unit_clocks"]
+__all__ = ["meeting_clocks", "port_cost", "unit_clocks", "vector_clocks"]
