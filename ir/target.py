@@ -87,6 +87,8 @@ class LoadAtom:
     latency: int = 64
     bits: int = 0
     """Width of the element that lanes exchange where it is no whole bytes: only units of packed arrays are read so."""
+    joined: bool = False
+    """Elements that a word takes may come from several loads, by byte permutes: `elsizes` are halves of words."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,9 @@ def wave_digits(layout: Layout, plans: Mapping[str, DimPlan]) -> tuple[Layout, l
 VECTOR_ATOMS = tuple(LoadAtom("vector", n, n, (1, 2, 4, 8)) for n in (16, 8, 4, 2, 1))
 """Plain accesses of shared memory, one vector per lane."""
 
+JOINED_ATOMS = tuple(LoadAtom("vector", n, n, (2,), joined=True) for n in (8, 4))
+"""The same of 16-bit elements that are neighbours across words: what one word of a register takes, several loads
+bring."""
 
 UNIT_ATOMS = (LoadAtom("vector", 12, 12, (12,)),)
 """Accesses of units of three words."""

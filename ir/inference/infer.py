@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any
 
 from wavedsl.ir.cuts.partition import Partition
@@ -109,26 +110,30 @@ class _Conflict(CompileError):
     """Two products would have to leave one class of values in different layouts."""
 
 
-def infer(graph: Graph, partition: Partition, target: Target, hardware: Any = None, rows: Rows = NO_ROWS) -> Inference:
-    """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). Raises ConstraintError
-    where no matrix instruction fits, CompileError on a conflict."""
+def infer(
+    graph: Graph, partition: Partition, target: Target, hardware: Any = None, rows: Rows = NO_ROWS,
+    beside: Mapping[str, int] = MappingProxyType({}),
+) -> Inference:  # fmt: skip
+    """Decide every layout. `rows`: reads whose rows are contiguous in memory (`column_pairs`). `beside`: dimensions of
+    which lanes hold neighbours (`side_rows`). Raises ConstraintError where no matrix instruction fits, CompileError on
+    a conflict."""
     try:
-        return _infer(graph, partition, target, hardware, rows)
+        return _infer(graph, partition, target, hardware, rows, beside)
     except _Conflict:
         pass
     try:
-        return _infer(graph, partition, target, hardware, NO_ROWS, apart=True)
+        return _infer(graph, partition, target, hardware, NO_ROWS, beside, apart=True)
     except _Conflict:
         pass
     try:
-        return _infer(graph, partition, target, hardware, NO_ROWS, apart=True, starts=False)
+        return _infer(graph, partition, target, hardware, NO_ROWS, beside, apart=True, starts=False)
     except _Conflict:
-        return _infer(graph, partition, target, hardware, NO_ROWS, apart=True, starts=False, alike=True)
+        return _infer(graph, partition, target, hardware, NO_ROWS, beside, apart=True, starts=False, alike=True)
 
 
 def _infer(
-    graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, apart: bool = False,
-    starts: bool = True, alike: bool = False,
+    graph: Graph, partition: Partition, target: Target, hardware: Any, rows: Rows, beside: Mapping[str, int],
+    apart: bool = False, starts: bool = True, alike: bool = False,
 ) -> Inference:  # fmt: skip
     """`apart`: values with products in them are not taken together where they only meet elementwise: such uses
     convert. `starts`: nor are what loops start from and what they carry, unless this is true. `alike`: products that
@@ -148,7 +153,7 @@ def _infer(
     out = Inference()
     chosen = Chosen()
     products = [n for n in nodes.values() if n.op in PRODUCTS]
-    out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows, alike)
+    out.mmas = _choose_products(graph, products, classes, partition, target, hardware, rows, beside, alike)
     for n in products:
         _settle_result(out, chosen, classes, n, nodes)
     out.wide = wide_operands(graph, out.mmas, partition, target)
@@ -248,7 +253,7 @@ def _beside(graph: Graph, stored: Node) -> bool:
 
 def _choose_products(
     graph: Graph, products: list[Node], classes: Classes, partition: Partition, target: Target, hardware: Any,
-    rows: Rows, alike: bool,
+    rows: Rows, beside: Mapping[str, int], alike: bool,
 ) -> dict[int, MmaPlan]:  # fmt: skip
     """The instructions of each product, those that feed each other chosen together."""
     contiguous = written_along(graph, classes)
@@ -280,7 +285,7 @@ def _choose_products(
     }
 
     def planned(n: Node, option: Any, order: Any) -> MmaPlan:
-        return mma_plan(n, partition, target, option, order, operands, n.id in taken)
+        return mma_plan(n, partition, target, option, order, operands, n.id in taken, beside)
 
     return choose_chains(products, feeds, class_of, options, planned, alike)
 
@@ -369,7 +374,7 @@ def _packed_apart(
     """An operand that is rounded for its product alone is packed in the product's own order where wide elements are
     only renamed for that: packed as they lie, bytes would be taken apart again."""
     source = chosen.get(classes.find(x.id))
-    if x.op != "cast" or source is None or x.dtype.bits >= 16 or x.inputs[0].dtype.bits != 32:
+    if x.op != "cast" or source is None or x.dtype.bits > 16 or x.inputs[0].dtype.bits != 32:
         return
     if dict(source.extents) != dict(port.extents) or sum(x in u.inputs for u in nodes.values()) != 1:
         return

@@ -11,7 +11,7 @@ from wavedsl.ir.inference.mma_plan import MmaPlan
 def result_tiles(plan: MmaPlan) -> list[dict[str, int]]:
     """Offsets of each atom-sized tile of the result, in the order of its chunks."""
     layout = plan.result
-    box = 1 << layout.inner.count("e", "r")
+    box = 1 << layout.inner.count("e")
     return [layout.coords(c * box) for c in range(max(1, layout.elements_per_lane // box))]
 
 

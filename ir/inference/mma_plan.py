@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import gcd
+from types import MappingProxyType
 
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.cuts.spread_products import Spread
@@ -22,6 +23,7 @@ from wavedsl.ir.layouts.mma_ports import (
     port_layout,
     scale_layout,
     scaled_steps,
+    side_by_side,
     straight_steps,
     whole_tile,
     wide_steps,
@@ -100,6 +102,12 @@ class MmaPlan:
         return (y, x) if self.swapped else (x, y)
 
 
+def may_group(atom: MmaAtom) -> bool:
+    """Whether instructions of this kind may have rows dealt out among them (`side_rows`)."""
+    plain = atom.parts == 1 and not atom.scale_block and not atom.asynchronous
+    return plain and atom.instruction != "fma"
+
+
 def mma_plan(
     node: Node,
     partition: Partition,
@@ -108,9 +116,11 @@ def mma_plan(
     order: tuple[int, ...] | None,
     operands: SharedOperands,
     straight: bool = False,
+    beside: Mapping[str, int] = MappingProxyType({}),
 ) -> MmaPlan:
     """One `mma` node by one option, with the K order that a chained operand asks for. `straight`: lanes take both
-    operands from global memory, where K is contiguous."""
+    operands from global memory, where K is contiguous. `beside`: dimensions of which lanes hold neighbours
+    (`side_rows`), of products that the option's instruction suits."""
     atom, swap = option.atom, option.swap
     m, n, k = product_dims(node)
     if swap:
@@ -133,11 +143,16 @@ def mma_plan(
         if straight and order is None and not step_bits and atom.parts == 1 and atom.instruction != "fma":
             step_bits, order = straight_steps(atom, node.inputs[0].dtype, wk)
     a, b = in_order(atom.a, order), in_order(atom.b, order)
-    first = port_layout(a, "M", am_name, wam, atom, k_name, wk, step_bits, target)
-    second = port_layout(b, "N", an_name, wan, atom, k_name, wk, step_bits, target)
-    inner = named_bits(atom.d, {"M": am_name or "_m", "N": an_name or "_n"}, target)
+    m_beside, n_beside = (
+        beside.get(d, 0) if may_group(atom) and size % (box << beside.get(d, 0)) == 0 else 0
+        for d, size, box in ((am_name, wam, atom.m), (an_name, wan, atom.n))
+    )
+    first = port_layout(a, "M", am_name, wam, atom, k_name, wk, step_bits, target, m_beside)
+    second = port_layout(b, "N", an_name, wan, atom, k_name, wk, step_bits, target, n_beside)
+    held = side_by_side(side_by_side(atom.d, "M", m_beside), "N", n_beside, m_beside)
+    inner = named_bits(held, {"M": am_name or "_m", "N": an_name or "_n"}, target)
     digits, extents = [], {}
-    for name, box, wave in ((am_name, atom.m, wam), (an_name, atom.n, wan)):
+    for name, box, wave in ((am_name, atom.m << m_beside, wam), (an_name, atom.n << n_beside, wan)):
         if name:
             count = -(-wave // box)
             extents[name] = count * box

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from wavedsl.ir import trail
@@ -18,6 +18,7 @@ from wavedsl.ir.inference.infer import Inference, infer
 from wavedsl.ir.inference.layout_check import check_layouts
 from wavedsl.ir.inference.read_apart import read_apart
 from wavedsl.ir.inference.read_once import read_once
+from wavedsl.ir.inference.side_rows import NO_SIDE_ROWS, SideRows
 from wavedsl.ir.inference.write_back import by_layouts, by_waves
 from wavedsl.ir.kernel.passes import verifying
 from wavedsl.ir.layouts.column_pairs import NO_ROWS, Rows
@@ -46,6 +47,8 @@ class Plan:
     spared: frozenset[int] = frozenset()
     """Reads outside of loops whose tiles shared memory has no room for: waves fetch the elements themselves."""
     window: Window = NO_WINDOW
+    beside: SideRows = field(default_factory=dict)
+    """Dimensions of which lanes hold neighbours."""
 
 
 def plan(graph: Graph, dims: Mapping[Any, Any], target: Target) -> Plan:
@@ -184,22 +187,28 @@ def with_fewer_rows(plan: Plan, tiles: Mapping[Any, int]) -> Iterator[Plan]:
 
 def with_partition(plan: Plan, partition: Partition) -> Plan:
     """The plan with other cuts: layouts follow from them."""
-    found = _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows)
+    found = _laid_out(plan.graph, partition, plan.target, plan.hardware, plan.rows, plan.beside)
     return replace(found, spared=plan.spared, window=plan.window, given=plan.given)
 
 
+def with_side_rows(plan: Plan, beside: SideRows) -> Plan:
+    """The plan with neighbours of these dimensions in a lane."""
+    return with_partition(replace(plan, beside=beside), plan.partition)
+
+
 def _laid_out(
-    graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows
-) -> Plan:
-    inference = infer(graph, partition, target, hardware, rows)
+    graph: Graph, partition: Partition, target: Target, hardware: HardwareConstraint, rows: Rows,
+    beside: SideRows = NO_SIDE_ROWS,
+) -> Plan:  # fmt: skip
+    inference = infer(graph, partition, target, hardware, rows, beside)
     if not target.lockstep:
         apart = by_layouts(graph, inference, target.asynchronous)
         if apart is not graph:
-            graph, inference = apart, infer(apart, partition, target, hardware, rows)
+            graph, inference = apart, infer(apart, partition, target, hardware, rows, beside)
     trail.stage("layouts", lambda: _layouts_text(graph, inference))
     if verifying():
         check_layouts(graph, partition, inference)
-    return Plan(graph, target, hardware, partition, inference, rows)
+    return Plan(graph, target, hardware, partition, inference, rows, beside=beside)
 
 
 def two_together(resolved: ResolvedConstraints, rows: int) -> Iterator[ResolvedConstraints]:

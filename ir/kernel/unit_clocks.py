@@ -48,6 +48,13 @@ def queued(waits: float, busy: float, groups: int) -> float:
     return taken
 
 
+def vector_clocks(kernel: Kernel, target: Target) -> float:
+    """Clocks that a wave's vector instructions take."""
+    own = target.cost("valu").unit
+    costs = ((_cost(op, target), times) for op, times in _issued(kernel.body, 1))
+    return sum(clocks * times for (unit, clocks), times in costs if unit == own)
+
+
 def meeting_clocks(kernel: Kernel, target: Target) -> float:
     """Clocks that a workgroup's waves wait where they meet: for a number to be in shared memory, for each other, and
     for what others have put there."""
@@ -89,4 +96,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["meeting_clocks", "port_cost", "queued", "unit_clocks"]
+__all__ = ["meeting_clocks", "port_cost", "queued", "unit_clocks", "vector_clocks"]

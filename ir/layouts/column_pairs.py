@@ -28,15 +28,16 @@ Rows = Mapping[int, str]
 NO_ROWS: Rows = MappingProxyType({})
 
 
-def contiguous_rows(graph: Graph, arrays: Mapping[str, ArrayInfo]) -> dict[int, str]:
-    """The reads of plain tiles whose rows are contiguous in memory, with the dimension along which they are."""
+def contiguous_rows(graph: Graph, arrays: Mapping[str, ArrayInfo], moved: bool = False) -> dict[int, str]:
+    """The reads of plain tiles whose rows are contiguous in memory, with the dimension along which they are. `moved`:
+    also of tiles that lie where numbers say, as slices do."""
     found = {}
     for n in graph.all_nodes():
         if n.op != "read" or n.dtype.packed or n.attrs["memory"] not in arrays:
             continue
         place, info = placement(graph, n), arrays[n.attrs["memory"]]
         c = info.contiguous()
-        if place is not None and not place.moved and c is not None and info.dims[c] in n.dims:
+        if place is not None and (moved or not place.moved) and c is not None and info.dims[c] in n.dims:
             found[n.id] = info.names[c]
     return found
 

@@ -17,7 +17,6 @@ from wavedsl.ir.dtypes import DType
 from wavedsl.ir.errors import CompileError
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.kernel_ir import B32, F32, F64, I32, I64, PRED, Type, Value, vector
-from wavedsl.ir.layouts.bits import REGISTER_KINDS
 from wavedsl.ir.layouts.layout import Layout
 from wavedsl.ir.quick_dataclass import dataclass
 
@@ -273,8 +272,8 @@ def _most_held(order: Sequence[Lazy], wanted: Sequence[tuple[Lazy, list[int]]]) 
 
 
 def chunk_elements(layout: Layout, dtype: DType) -> int:
-    """Elements of the standard chunk: the layout's box, at least one register."""
-    return max(1 << layout.inner.count(*REGISTER_KINDS), per_register(dtype))
+    """Elements of the standard chunk: what one instruction holds of the layout's box, at least one register."""
+    return max(1 << layout.inner.count("e"), per_register(dtype))
 
 
 def chunk_count(layout: Layout, dtype: DType) -> int:

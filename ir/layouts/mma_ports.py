@@ -49,7 +49,7 @@ def scale_layout(
 def paired_columns(block: int) -> str:
     """Where a warpgroup's lanes and registers hold the columns of a result that come as the first pairs of each four,
     then the second pairs: a lane has both pairs of a four, as the fragments of 8-bit operands want it."""
-    registers = [f"r{i}" for i in range(block.bit_length() - 4)]
+    registers = [f"e{i}" for i in range(2, block.bit_length() - 2)]  # e1 is the instruction's second row
     return " ".join(["e0", registers[-1], "l0", "l1", *registers[:-1]])
 
 
@@ -76,6 +76,14 @@ def in_order(strings: Mapping[str, str], order: tuple[int, ...] | None) -> Mappi
     for i, source in enumerate(strings["K"].split()):
         moved[order[i]] = source
     return {**strings, "K": " ".join(moved)}
+
+
+def side_by_side(strings: Mapping[str, str], side: str, bits: int, first: int = 0) -> Mapping[str, str]:
+    """A fragment's strings with 2^`bits` neighbours along `side` in a lane, of as many instructions side by side, which
+    bits r of the layout from number `first` on tell apart."""
+    if not bits:
+        return strings
+    return {**strings, side: " ".join([*(f"r{first + i}" for i in range(bits)), strings[side]])}
 
 
 def leading_elements(bits: str) -> int:
@@ -141,11 +149,13 @@ def port_layout(
     wk: int,
     steps: int,
     target: Target,
+    beside: int = 0,
 ) -> Layout:
     """The layout one operand port demands: the atom's fragment, `steps` K bits above it read along K, repeats as
     digits. `side`: M for A, N for B; its dimension is `name` (empty: none), of which the wave has `wave` elements. `k`
-    and `wk` say the same of K."""
-    box = atom.m if side == "M" else atom.n
+    and `wk` say the same of K. `beside`: log2 of the neighbours along `side` in a lane (`side_by_side`)."""
+    box = (atom.m if side == "M" else atom.n) << beside
+    strings = side_by_side(strings, side, beside)
     k_sources = strings["K"].split()
     used = {s for text in strings.values() for s in text.split() if s.startswith("e")}
     extra = [f"e{len(used) + i}" for i in range(steps)]

@@ -189,7 +189,7 @@ def _plan_vector(atom: LoadAtom, seen: _Seen, place: Place, size: int) -> LoadPl
         fills.append(b)
         step <<= 1
     word = min(_in_word(size), len(fills))
-    if tuple(fills[:word]) != registers[:word]:
+    if tuple(fills[:word]) != registers[:word] and not atom.joined:
         return None
     others = [c for b, c in columns.items() if b not in fills]
     if not _keeps_pieces(place, atom.bytes, (*others, *digit_bytes)):

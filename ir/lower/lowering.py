@@ -407,13 +407,13 @@ class Lowering:
         return got
 
     def joined(self, n: Node) -> bool:
-        """Whether the loads of a staged read are narrower than a register and are joined to registers right away, so
-        that they do not wait in one register each."""
+        """Whether the loads of a staged read are narrower than a register, or bring parts of several, and are joined to
+        registers right away, so that they do not wait in one register each."""
         staged = self.reads.staged.get(n.id)
         if staged is None or staged.loads is None:
             return False
         unit = self.units(n)
-        return len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
+        return staged.loads.atom.joined or len(staged.groups[0]) < per_register(n.dtype if unit is None else unit.dtype)
 
     def gathered(self, n: Node) -> int:
         """Neighbouring loads of a staged read that are one step: the rows of column pairs that an instruction takes

@@ -29,7 +29,13 @@ from wavedsl.ir.addresses.direct_copy import (
     not_direct,
     plan_direct,
 )
-from wavedsl.ir.addresses.fragment_loads import UNIT_ATOMS, VECTOR_ATOMS, plan_place_addresses, wave_digits
+from wavedsl.ir.addresses.fragment_loads import (
+    JOINED_ATOMS,
+    UNIT_ATOMS,
+    VECTOR_ATOMS,
+    plan_place_addresses,
+    wave_digits,
+)
 from wavedsl.ir.addresses.staged import Staged, copy_vector, tile_extents
 from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import DimPlan, Partition
@@ -80,7 +86,8 @@ def plan_staged(
     covered = [tile_extents(x, order, plans) for x in layouts]
     extents = {d: max(tile[d] for tile in covered) for d in order}
     vectors = UNIT_ATOMS if info.elsize == UNIT_ATOMS[0].bytes else VECTOR_ATOMS
-    atoms = (*vectors, *(a for a in target.load_atoms if a.lane)) if reading is None else (reading,)
+    exchanging = tuple(a for a in target.load_atoms if a.lane)
+    atoms = (*vectors, *(exchanging or JOINED_ATOMS)) if reading is None else (reading,)
     fragments = tuple(
         SharedAccess(f"fragments{i or ''}", "read", x, trips, partition.waves, atoms, chip=target.name)
         for i, x in enumerate(layouts)
