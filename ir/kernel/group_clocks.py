@@ -6,8 +6,8 @@ themselves and queue for what they keep busy longest (`unit_clocks.queued`). One
 copies run ahead, and it takes as long as its longer role; where two warpgroups take turns, loops come one after the
 other, and what is around them beside. Loops of which nobody knows the trips count as `UNKNOWN`.
 
-It is for choosing between ways to divide the same tile among waves. Constants are fitted to the model's clocks of 86
-cases, three ways each (docs/design/004-hopper.md).
+It is for choosing between ways to divide the same tile among waves. Constants are fitted to the model's clocks of 84
+cases, up to three ways each (docs/design/004-hopper.md).
 """
 
 from __future__ import annotations
