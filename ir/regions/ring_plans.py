@@ -29,6 +29,7 @@ from wavedsl.ir.lower.short_tiles import array_rows
 from wavedsl.ir.lower.tile_ends import may_straddle, tile_ends
 from wavedsl.ir.staging.copy_steps import RingRows, RingTile
 from wavedsl.ir.staging.gathered_rows import only_for_rows
+from wavedsl.ir.staging.memory_depth import tile_bytes
 from wavedsl.ir.staging.plan_reads import invariant_reads
 from wavedsl.ir.staging.staging import plan_fetched, plan_matrix
 from wavedsl.ir.staging.strategy import MAKING, MOST_STAGES, Strategy, most_registers
@@ -39,6 +40,11 @@ AHEAD_SLOTS = 6
 """Slots of a loop's rings beyond which one is worth less than a second slot of what a tile has once. By the replay,
 attention of 2048 keys: 192 x 128 (three warpgroups) full 786670 clocks with 5 slots and one tile, 865415 with 4 and
 two; 192 x 96 causal 532390 with 7 and one, 518371 with 6 and two."""
+COVERED = 96 << 10
+"""Bytes of tiles on their way that cover a copy's latency. By the replay, 4096 x 4096 x 1024 in tiles of 64 x 64 x 32,
+8 KiB a slot: 188648 clocks with 8 slots, 150297 with 12, 150290 with 16; of 16 KiB, 12 slots are worth what 8 are."""
+DEEPEST = 16
+"""Slots beyond which no ring grows."""
 FEW_TRIPS = 8
 """Trips of a tile below which a slot is worth more than buffers: copies for the next tile run on while results leave.
 H200, 8192 x 8192 in tiles of 128 x 256 x 64, 3 slots and buffers for all panels against 4 slots: 75.6 and 67.3 us with
@@ -80,7 +86,8 @@ def plan_rings(low: Lowering, strategy: Strategy) -> None:
             else:
                 refused.append(reduced)
     top = low.room.top
-    wanted = low.choices.stages or min(MOST_STAGES, max((_trips(low, r, MOST_STAGES) for r in rings), default=1))
+    most = _most_stages(low, rings)
+    wanted = low.choices.stages or min(most, max((_trips(low, r, most) for r in rings), default=1))
     stages = _reserve_buffers(low, rings, outlets, wanted)
     short = stages < min(2, wanted) or _set_depth(low, rings, stages) > low.target.shared_bytes
     low.writes.outlets = {o.node.id: o for o in outlets}
@@ -219,6 +226,15 @@ def _trips(low: Lowering, ring: Ring, unknown: int) -> int:
     if low.matrix.strategy.specialize and low.matrix.strategy.order is not None:
         return unknown
     return low.plans[str(ring.region.dim)].trips or unknown
+
+
+def _most_stages(low: Lowering, rings: Sequence[Ring]) -> int:
+    """Slots beyond which rings do not grow: more of small tiles where one copying warpgroup brings tile after tile."""
+    strategy = low.matrix.strategy
+    in_loops = sum(tile_bytes(low, n) for ring in rings if ring.region.dim is not None for n in ring.members)
+    if not (strategy.specialize and strategy.order is not None and in_loops):
+        return MOST_STAGES
+    return max(MOST_STAGES, min(DEEPEST, COVERED // in_loops))
 
 
 def _set_depth(low: Lowering, rings: Sequence[Ring], stages: int) -> int:
