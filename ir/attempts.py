@@ -250,13 +250,13 @@ class Attempts:
         copies alone do."""
         if self.choices.stages is not None or not many_products(plan.graph, plan.target):
             return plan, kernel, lack
-        plain = self._straight(plan, kernel)
+        plain = self.straight(plan, kernel)
         best, least = (plan, kernel, lack), DEAREST * plain
         if lack <= 0 and plain <= unit_clocks(kernel, plan.target, MANY_GROUPS):
             return best  # no order issues less
         rows_left = kernel.notes["lowering"].rows_left
         one = _of_grid(plan) == 1 and not rows_left and plan.partition is given.partition and not plan.spared
-        if one and lack <= 0 and self._straight(plan, kernel, loaded(kernel)) >= least:
+        if one and lack <= 0 and self.straight(plan, kernel, loaded(kernel)) >= least:
             return best  # nor is a unit's only workgroup done earlier with all that it loads there at once
         bases = [replace(x, spared=NO_READS) for x in ([plan] if plan.partition is given.partition else [plan, given])]
         for windows in ([*WINDOWS, *(w._replace(rows=True) for w in WINDOWS)], [w._replace(loads=0) for w in WINDOWS]):
@@ -290,15 +290,15 @@ class Attempts:
             except ConstraintError:
                 continue
             rows |= found.notes["lowering"].rows_left
-            rest, clocks = _crowding_in_window(other, found), self._straight(other, found)
+            rest, clocks = _crowding_in_window(other, found), self.straight(other, found)
             crowds = rest > max(0.0, lack)
             if rest <= max(0.0, best[2]) and (clocks < least or rest < best[2]):
                 best, least = (other, found, rest), ALIKE * clocks
-            longer[kind] = inf if crowds else self._straight(other, found, copied(found))
+            longer[kind] = inf if crowds else self.straight(other, found, copied(found))
             crowded |= crowds
         return best, least, crowded
 
-    def _straight(self, plan: Plan, kernel: Kernel, there: Set[Value] | None = None) -> float:
+    def straight(self, plan: Plan, kernel: Kernel, there: Set[Value] | None = None) -> float:
         """Clocks of a unit for a workgroup of straight code, of as many as it has at a time (`straight_clocks`)."""
         resident = resident_groups(kernel, plan.target, _of_grid(plan))
         bytes = sum(info.span() or 0 for info in self.arrays.values())

@@ -5,6 +5,7 @@
     join      sums along one dimension that are added up                                       dataflow/joined_sums.py
     repeat    factors that stand for several tiles are read where one starts                  dataflow/long_repeats.py
     odd       factors of groups that no bits count are read for every element                 dataflow/odd_repeats.py
+    straight  loops of one trip, again as straight code, where that is done earlier               dataflow/one_trip.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
     by hand   scales that no instruction takes are multiplied, operands are as wide as the chip's matrix units take them
@@ -77,6 +78,7 @@ from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.masked_gathers import masked_gathers
 from wavedsl.ir.dataflow.odd_repeats import fitted_repeats
+from wavedsl.ir.dataflow.one_trip import straightened
 from wavedsl.ir.dataflow.picked_elements import picked_elements
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.reshaped_places import reshaped_places
@@ -84,7 +86,7 @@ from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.dataflow.written_places import written_places
 from wavedsl.ir.earlier_roles import Begun, Made, sooner
-from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
+from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.join_accesses import ALIGNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -128,17 +130,28 @@ def build_kernel(
     traced, choices = graph, choices or Choices()
     graph = prepared(traced, target)
 
+    def attempts(graph: Graph, choices: Choices = choices) -> Attempts:
+        return Attempts(graph, dims, arrays, params, target, dynamic, choices)
+
     def lowered(graph: Graph, choices: Choices = choices) -> Made:
-        return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
+        return attempts(graph, choices).first()
 
     def begun(graph: Graph, choices: Choices) -> Begun:
         return begin_cleaning(lowered(graph, choices), arrays)
 
     try:
-        found = _with_room(graph, {**graph.subs, **dims}, lowered)
-        if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
-            apart = lowered(prepared(traced, target, join=False))
-            found = min(found, apart, key=crowding_on_demand)
+        straight = graph if target.asynchronous else straightened(graph, {**graph.subs, **dims})
+        try:
+            found = _with_room(graph, {**graph.subs, **dims}, lowered)
+            if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
+                apart = lowered(prepared(traced, target, join=False))
+                found = min(found, apart, key=crowding_on_demand)
+            if straight is not graph:
+                found = _straightened(found, attempts(straight))
+        except ConstraintError:
+            if straight is graph:
+                raise
+            found = lowered(straight)
         bytes = sum(info.span() or 0 for info in arrays.values())
         kernel, plan, _ = sooner(begin_cleaning(found, arrays).rest(), graph, target, choices, bytes, begun)
     except WaveError as error:
@@ -209,6 +222,17 @@ def _with_room(
         if busier and clocks_on_unit(another[1], another[0]) <= DEAREST * clocks_on_unit(found[1], found[0]):
             return another
     return found
+
+
+def _straightened(found: Made, straight: Attempts) -> Made:
+    """What was found, or the same with loops of one trip as straight code, if that is done earlier."""
+    kernel, plan, lack = found
+    try:
+        other = straight.first()
+    except WaveError:
+        return found
+    earlier = straight.straight(other[1], other[0]) <= DEAREST * straight.straight(plan, kernel)
+    return other if earlier and other[2] <= max(0.0, lack) else found
 
 
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
