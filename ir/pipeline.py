@@ -136,22 +136,19 @@ def build_kernel(
     def lowered(graph: Graph, choices: Choices = choices) -> Made:
         return attempts(graph, choices).first()
 
+    def looped() -> Made:
+        found = _with_room(graph, {**graph.subs, **dims}, lowered)
+        if target.assembler_schedules or joined_sums(traced) is traced or found[2] <= 0:
+            return found
+        return min(found, lowered(prepared(traced, target, join=False)), key=crowding_on_demand)
+
     def begun(graph: Graph, choices: Choices) -> Begun:
         return begin_cleaning(lowered(graph, choices), arrays)
 
     try:
-        straight = graph if target.asynchronous else straightened(graph, {**graph.subs, **dims})
-        try:
-            found = _with_room(graph, {**graph.subs, **dims}, lowered)
-            if not target.assembler_schedules and joined_sums(traced) is not traced and found[2] > 0:
-                apart = lowered(prepared(traced, target, join=False))
-                found = min(found, apart, key=crowding_on_demand)
-            if straight is not graph:
-                found = _straightened(found, attempts(straight))
-        except ConstraintError:
-            if straight is graph:
-                raise
-            found = lowered(straight)
+        fixed = target.asynchronous or choices.stages is not None
+        straight = graph if fixed else straightened(graph, {**graph.subs, **dims})
+        found = _straightened(looped, None if straight is graph else attempts(straight))
         bytes = sum(info.span() or 0 for info in arrays.values())
         kernel, plan, _ = sooner(begin_cleaning(found, arrays).rest(), graph, target, choices, bytes, begun)
     except WaveError as error:
@@ -224,15 +221,30 @@ def _with_room(
     return found
 
 
-def _straightened(found: Made, straight: Attempts) -> Made:
-    """What was found, or the same with loops of one trip as straight code, if that is done earlier."""
-    kernel, plan, lack = found
+def _straightened(looped: Callable[[], Made], straight: Attempts | None) -> Made:
+    """A kernel, or the same with loops of one trip as straight code, where that is done earlier, or where a trip has
+    no room for its tiles together. Raises the error of the loops."""
+    if straight is None:
+        return looped()
+    found: Made | None = None
+    refused: ConstraintError | None = None
+    try:
+        found = looped()
+    except ConstraintError as error:
+        refused = error
     try:
         other = straight.first()
     except WaveError:
+        other = None
+    if found is None:
+        if other is None:
+            assert refused is not None
+            raise refused
+        return other
+    if other is None or other[2] > max(0.0, found[2]):
         return found
-    earlier = straight.straight(other[1], other[0]) <= DEAREST * straight.straight(plan, kernel)
-    return other if earlier and other[2] <= max(0.0, lack) else found
+    earlier = straight.straight(other[1], other[0]) <= DEAREST * straight.straight(found[1], found[0])
+    return other if earlier else found
 
 
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:
