@@ -105,9 +105,9 @@ def _clocks(made: Made, target: Target, bytes: int) -> Clocks:
     held = plan.target.resident_waves(pressure(kernel, plan.target), kernel.shared_bytes, kernel.block)
     counts = [p.trips for p in plan.partition.dims.values() if p.axis is not None]
     tiles = inf if None in counts else prod(n for n in counts if n is not None)  # a launch may have as many as it likes
-    groups = 1 if in_turn(kernel.body) else min(max(1, held // kernel.waves), ceil(min(tiles / target.units, held)))
+    groups = 1 if in_turn(kernel.body) else max(1, min(held // kernel.waves, ceil(min(tiles / target.units, held))))
     warps = plan.partition.waves * kernel.wave_size // target.wave_size
-    return group_clocks(kernel, target, warps, groups, bytes / tiles)
+    return group_clocks(kernel, target, warps, groups, bytes / max(1, tiles))
 
 
 __all__ = ["Made", "sooner"]
