@@ -45,7 +45,8 @@ from wavedsl.ir.symbols import dim_name
 from wavedsl.ir.target import VECTOR_BYTES, Target
 
 MOST_STAGES = 8
-"""Slots beyond which a ring does not grow: eight tiles ahead cover any latency of memory."""
+"""Slots beyond which a ring does not grow, unless its tiles are small (`ring_plans._most_stages`): eight tiles ahead
+cover any latency of memory."""
 MOST_CLUSTER = 8
 """Workgroups of a cluster that every chip of the kind can hold."""
 
