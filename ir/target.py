@@ -103,7 +103,7 @@ class Unit:
 @dataclass(frozen=True)
 class Target:
     """One chip. See the fields; `costs` keys are `load.global`, `store.global`, `load.shared`, `store.shared`,
-    `copy.async`,
+    `copy.async`, `special` (functions of the unit for these, where it is one of its own),
     `valu`, `salu`, `barrier`, the memory ones with bytes per lane as in `("load.shared", 16)`."""
 
     name: str
@@ -153,6 +153,12 @@ class Target:
     """Bytes of the reference product's L2; 0: not known."""
     cache_rate: float = 0.0
     """Bytes per clock that one unit gets from L2 while all units ask; 0: not known."""
+    tile_rate: float = 0.0
+    """The same where all ask for tiles that others ask for as well; 0: not known."""
+    bulk_latency: int = 0
+    """Clocks from a bulk copy's start to its barrier's signal, from L2."""
+    product_latency: int = 0
+    """Clocks from an asynchronous product's last step to the wave that waits for it."""
     line_bytes: int = 32
     """Bytes that caches hand over for the sake of one: a line, or a sector of it."""
     l1_bytes: int = 0

@@ -8,6 +8,7 @@ path with Hopper's limits; its warpgroup instructions are in `warpgroup`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from wavedsl.codegen.ptx.mma import MATRIX_MOVES, MMAS, Mma
 from wavedsl.codegen.ptx.products import PRODUCTS
@@ -103,6 +104,12 @@ def _load_atoms() -> tuple[LoadAtom, ...]:
     return (*moves, *vectors)
 
 
+_HOPPER: dict[str, Any] = {"tile_rate": 56.0, "bulk_latency": 950, "product_latency": 48}
+"""What the cycle model, calibrated on an H200, takes for products whose operands bulk copies bring: 4096 x 4096 in
+tiles of 64 x 64 to 128 x 128 get 55.6 bytes per clock and SM; a copy from L2 923 clocks, from memory 1300
+(`runtime/emulator/cycle_chips.py`)."""
+
+
 def _costs() -> Mapping[tuple[str, int], Unit]:
     """Clocks of the SM's load/store unit per warp access, and until the result is there.
 
@@ -114,6 +121,7 @@ def _costs() -> Mapping[tuple[str, int], Unit]:
         ("valu", 0): Unit("alu", 2, 4),
         ("salu", 0): Unit("alu", 2, 4),
         ("barrier", 0): Unit("barrier", 2, 20),
+        ("special", 0): Unit("sfu", 8, 4),  # 16 results per clock and SM (CUDA programming guide)
     }
     for b in (1, 2, 4, 8, 12, 16):
         words = max(1, b // 4)
@@ -211,6 +219,7 @@ def _target(chip: Chip) -> Target:
         memory_rate=product.hbm / product.clock if product else 0.0,
         l2_bytes=product.l2_bytes if product else 0,
         bytes_in_flight=product.hbm * product.latency / product.units if product else 0.0,
+        **(_HOPPER if chip.name == "sm_90a" else {}),
         shared_atomics=_SHARED_ATOMICS,
         atomics=_ATOMICS | (_ATOMICS_90 if chip.number >= 90 else frozenset()),
         clock_unit=1,

@@ -33,9 +33,8 @@ TELLS = frozenset({"signal.expect", "signal.copied"})
 SPECIAL = frozenset({"exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "fdiv"})
 """Operations of the unit for special functions."""
 MULTIPLIES = frozenset({"fadd", "fsub", "fmul", "ffma", "mul", "mulhi_u", "mul_wide_u"})
-"""Operations of the unit for multiply-adds; other arithmetic takes twice as long (the same table)."""
-SPECIAL_CLOCKS = 8
-"""What 32 lanes of one take: 16 results per clock and SM (CUDA programming guide, arithmetic throughput)."""
+"""Operations of the unit for multiply-adds; other arithmetic takes twice as long (CUDA programming guide,
+arithmetic throughput)."""
 IN_TURN = "tile"
 """Label of the loop over the tiles that a workgroup takes in turn."""
 
@@ -47,16 +46,10 @@ SIGNALS = 1000
 way of its barrier."""
 LEAVES = 300
 """Clocks between a tile's last result and the next tile's first product, of workgroups that take several."""
-BROUGHT = 56
-"""Bytes per clock that one SM gets from L2 where all ask for tiles that others ask for as well."""
-FILLED = 950
-"""Clocks from a bulk copy's start to its barrier's signal, from L2 (1300 from memory)."""
 HELD = 0.5
 """Part of a tile's clocks until what it has once has been read, and the next tile's may come."""
 IN_ORDER = 0.5
 """Clocks that a warp waits for results for each that it issues in, whatever order the assembler finds."""
-DRAINED = 48
-"""Clocks from a product's last step to the warp that waits for it."""
 
 
 @dataclass
@@ -114,14 +107,14 @@ def group_clocks(kernel: Kernel, target: Target, warps: int, resident: int, shar
     spent = _Tile(target, warps, copies, slots).spent(kernel.body)
     rounds = warps / target.simds
     memory = min(share, spent.brought) * target.units / (target.memory_rate or inf)
-    least = max(memory, spent.brought / BROUGHT, spent.multiplied * rounds)
+    least = max(memory, spent.brought / (target.tile_rate or inf), spent.multiplied * rounds)
     logic = spent.logic * rounds + spent.beside
     shared = max(spent.busy.values(), default=0.0) * warps
     busy = max(least, spent.issued * rounds, spent.special * rounds, logic, shared)
     if in_turn(kernel.body):
         teams = strategy.teams if strategy else 1
         loops = spent.looped if teams > 1 else 0.0
-        copying = max(spent.copying, FILLED + spent.alone * HELD if spent.late else 0.0)
+        copying = max(spent.copying, target.bulk_latency + spent.alone * HELD if spent.late else 0.0)
         waits = max(loops, copying, (spent.alone + LEAVES) / teams)
         return Clocks(hypot(busy, waits) if warps * teams <= target.simds else max(busy, waits), least)
     alone = spent.alone + BEGINS + (SIGNALS if spent.fills else 0)
@@ -179,7 +172,7 @@ class _Tile:
                 # bulk copy's, at the start of the next one, if its lanes copy.
                 by_waves = all(x.name != BULK for x in op.regions[0].walk())
                 later = slots if self.copies else slots - 1 if by_waves else slots - 2
-                trip.alone = max(trip.alone, FILLED / max(1, later))
+                trip.alone = max(trip.alone, self.target.bulk_latency / max(1, later))
             trip.looped = trip.alone
         total.add(trip, trips)
 
@@ -219,7 +212,7 @@ class _Wave(Walk):
     def step(self, op: Op) -> None:
         if op.name == "matrix.wait":
             done = max(0, len(self.groups) - op.attrs["pending"])
-            self.now = max([self.now, *(end + DRAINED for end in self.groups[:done])])
+            self.now = max([self.now, *(end + self.target.product_latency for end in self.groups[:done])])
             del self.groups[:done]
             return
         if op.name == "matrix.commit":
@@ -233,7 +226,7 @@ class _Wave(Walk):
             self.end = max(self.end, self.multiplies)
         if op.name in SPECIAL:
             parts = 2 if op.name in LONG else 1  # a quotient or a sine is more than one of them
-            self.special += SPECIAL_CLOCKS * parts * max([1, *(v.type.n for v in op.results)])
+            self.special += self.target.cost("special").cycles * parts * max([1, *(v.type.n for v in op.results)])
 
     def told(self, spent: Spent) -> Spent:
         """What it took, beside what was noted."""

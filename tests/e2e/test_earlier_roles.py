@@ -90,6 +90,21 @@ def attention(constraints: list[Any] = QUERIES, schedule: wd.Schedule | None = N
     return kernel
 
 
+def product(depth: int, schedule: wd.Schedule | None = None) -> wd.Kernel:
+    """A plain product in tiles of 64 x 64."""
+    tile = [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, depth)]
+
+    @wd.wave(tile, schedule=schedule)
+    def kernel(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f16]):
+        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
+        def loop(acc):
+            return wd.mma(wd.read(a), wd.read(b), acc)
+
+        wd.write(wd.cast(loop, wd.f16), c)
+
+    return kernel
+
+
 def heads(h: int, m: int, n: int, d: int) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     q, k, v = (rng.standard_normal((h, rows, d), dtype=np.float32).astype(np.float16) for rows in (m, n, n))
@@ -147,44 +162,23 @@ def test_warpgroups_copy_for_themselves_where_one_waits_for_itself(oracle: Calla
 
 def test_slots_of_waves_that_copy_for_themselves_leave_room_for_workgroups() -> None:
     """Rings that take all of shared memory are for a workgroup that is alone: 202881 clocks for 157261 to 163804."""
-    plain = wd.Schedule(specialize=False)
-    tile = [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)]
-
-    @wd.wave(tile, schedule=plain)
-    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
-        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
-        def loop(acc):
-            return wd.mma(wd.read(a), wd.read(b), acc)
-
-        wd.write(loop, c)
-
-    compiled = product.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 1024})
+    product_alone = product(64, wd.Schedule(specialize=False))
+    compiled = product_alone.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 1024})
     assert compiled.kernel_ir.shared_bytes <= 227 * 1024 // 3
 
 
 @pytest.mark.parametrize(("depth", "slots"), [(32, 12), (64, 8)])
 def test_rings_of_small_tiles_cover_a_copy(depth: int, slots: int) -> None:
     """8 slots of 8 KiB are on their way for less than a copy takes: 188648 clocks for 150297 with 12."""
-    tile = [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, depth)]
-
-    @wd.wave(tile)
-    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f16]):
-        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
-        def loop(acc):
-            return wd.mma(wd.read(a), wd.read(b), acc)
-
-        wd.write(wd.cast(loop, wd.f16), c)
-
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal((4096, 1024), dtype=np.float32).astype(np.float16) for _ in range(2))
     given = [a, b, np.zeros((4096, 4096), np.float16)]
-    compiled = product.compile(*given, target="sm_90a")
+    compiled = product(depth).compile(*given, target="sm_90a")
     assert chosen(compiled) == "roles"
     assert {x.slots for x in compiled.kernel_ir.notes["decisions"].buffers if x.name in ("a", "b")} == {slots}
     assert sample(compiled, given).replay().cycles < 160000
     few = [a[:100, :416], b[:70, :416], np.zeros((100, 70), np.float16)]
-    asked = wd.wave(tile, schedule=wd.Schedule(stages=slots, persistent=True))(product.function)
-    agree(asked, few, "sm_90a", None, near(absolute=0.05))
+    agree(product(depth, wd.Schedule(stages=slots, persistent=True)), few, "sm_90a", None, near(absolute=0.05))
 
 
 @pytest.mark.parametrize("ask", [
@@ -208,17 +202,7 @@ def test_what_memory_or_the_matrix_unit_takes_is_lowered_once(monkeypatch: pytes
     lowered: list[Any] = []
     first = Attempts.first
     monkeypatch.setattr(Attempts, "first", lambda self: (lowered.append(self), first(self))[1])
-    tile = [wd.WorkgroupConstraint(M, 64, 0), wd.WorkgroupConstraint(N, 64, 1), wd.TilingConstraint(K, 64)]
-
-    @wd.wave(tile)
-    def product(a: wd.Memory[M, K, wd.f16], b: wd.Memory[N, K, wd.f16], c: wd.Memory[M, N, wd.f32]):
-        @wd.iterate(K, init_args=[wd.Register[M, N, wd.f32](0.0)])
-        def loop(acc):
-            return wd.mma(wd.read(a), wd.read(b), acc)
-
-        wd.write(loop, c)
-
-    compiled = product.compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096})
+    compiled = product(64).compile(target="sm_90a", subs={M: 4096, N: 4096, K: 4096})
     assert chosen(compiled) == "roles"
     assert len(lowered) == 1
 
