@@ -22,6 +22,7 @@ from wavedsl.ir.cuts.product_waves import DEAREST
 from wavedsl.ir.cuts.register_file import ADDRESSES, BEYOND, VECTORS, loop_words
 from wavedsl.ir.dataflow.constraints import TilingConstraint, WorkgroupConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph
+from wavedsl.ir.dataflow.many_products import many_products
 from wavedsl.ir.errors import ConstraintError
 from wavedsl.ir.inference.plans import (
     Plan,
@@ -48,7 +49,7 @@ from wavedsl.ir.regions.counted_arrays import as_before, counted_arrays
 from wavedsl.ir.regions.first_loads import late_loads, resident_groups, trip_time
 from wavedsl.ir.regions.loops_ahead import loops_ahead
 from wavedsl.ir.regions.own_trips import InStep
-from wavedsl.ir.regions.windows import NoTaps, many_products
+from wavedsl.ir.regions.windows import NoTaps
 from wavedsl.ir.schedule.taps import Window
 from wavedsl.ir.staging.gathered_rows import with_gathers
 from wavedsl.ir.target import Target, wave_room
@@ -120,7 +121,7 @@ class Attempts:
         for plan in plans(graph, self.dims, target, contiguous_rows(graph, self.arrays), in_turn=turns):
             try:
                 given = plan
-                plan, kernel = self.fitted(plan)
+                plan, kernel = self.begun(plan)
                 plan, kernel = self.finer(plan, kernel)
                 if asked.ping_pong and not turns:
                     check_apart(self.graph, kernel)
@@ -155,6 +156,24 @@ class Attempts:
             plan.graph, plan.partition, plan.inference, self.arrays, self.params, plan.target, dynamic=self.dynamic,
             choices=choices, spared=plan.spared, window=plan.window,
         )  # fmt: skip
+
+    def begun(self, plan: Plan) -> tuple[Plan, Kernel]:
+        """A plan by which there is a kernel, and the kernel: in the shortest window, of many products whose tiles have
+        no room together, however fine."""
+        try:
+            return self.fitted(plan)
+        except ConstraintError:
+            if not self.may_have_windows(plan):
+                raise
+            try:
+                return self._cut(replace(plan, window=WINDOWS[0]._replace(loads=0)), None)
+            except ConstraintError:
+                pass
+            raise
+
+    def may_have_windows(self, plan: Plan) -> bool:
+        """Whether a plan's products may get their operands one after the other."""
+        return self.choices.stages is None and not plan.target.asynchronous and many_products(plan.graph)
 
     def fitted(self, plan: Plan, choices: Choices | None = None) -> tuple[Plan, Kernel]:
         """A plan by which there is a kernel, and the kernel: with finer tiles, or with operands outside of loops that
@@ -194,6 +213,8 @@ class Attempts:
     def finer(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """The plan and its kernel, or those of finer loop tiles: for a pipeline of two stages, then for registers."""
         choices = self.choices
+        if plan.window.copies:
+            return plan, kernel
         cuts = finer(plan.graph, plan.partition, plan.inference, kernel, choices, plan.target)
         if cuts is not None:
             plan = with_partition(plan, cuts)
@@ -248,7 +269,7 @@ class Attempts:
         others are multiplied: by the plan, or by the one `given` at first, where registers do not lack more so and a
         unit is done a tenth earlier; and how many registers lack. Where loads to registers have no room to come early,
         copies alone do."""
-        if self.choices.stages is not None or not many_products(plan.graph, plan.target):
+        if not self.may_have_windows(plan):
             return plan, kernel, lack
         plain = self.straight(plan, kernel)
         best, least = (plan, kernel, lack), DEAREST * plain

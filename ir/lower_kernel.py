@@ -43,6 +43,7 @@ from wavedsl.ir.schedule.plan_body import program_order
 from wavedsl.ir.schedule.steps import Context, Env, Step
 from wavedsl.ir.schedule.taps import NO_WINDOW, Window
 from wavedsl.ir.staging.made_tiles import plan_made
+from wavedsl.ir.staging.plan_reads import in_taps
 from wavedsl.ir.staging.strategy import choose
 from wavedsl.ir.target import Target
 
@@ -194,7 +195,7 @@ def emit_kernel(low: Lowering) -> None:
 
 def _emit_steps(low: Lowering, region: Region, steps: list[Step]) -> None:
     """A region's steps in the order of the program, and behind the last loads what is to follow them."""
-    if low.reads.window.copies:
+    if in_taps(low, region):
         body = in_window(low, steps, ring_depths(low, steps))
     else:
         if not low.matrix.strategy.bulk:

@@ -15,10 +15,8 @@ from typing import Any
 from wavedsl.ir.dataflow.constraints import TilingConstraint
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Graph, Node, initial_values, loop_bounds
 from wavedsl.ir.dataflow.graph_copy import Copy, copied
+from wavedsl.ir.dataflow.many_products import MANY
 from wavedsl.ir.symbols import evaluate
-
-MANY = 3
-"""Products of a loop from which on it matters when their operands come."""
 
 
 def straightened(graph: Graph, dims: Mapping[Any, Any]) -> Graph:

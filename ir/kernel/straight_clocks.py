@@ -1,4 +1,5 @@
-"""Clocks of a unit for each workgroup of a kernel without loops: what orders of straight code are compared by.
+"""Clocks of a unit for each workgroup of a kernel of many products: what orders of straight code are compared by, and
+of loops whose trips are long.
 
 In: a kernel, its target, how many workgroups the unit has. Out: the clocks from one workgroup's end to the next one's,
 of workgroups that wait each for itself and queue for the unit that they keep busy longest (`unit_clocks.queued`).
@@ -16,7 +17,8 @@ from math import inf
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
 from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG
-from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, port_cost, queued, unit_clocks
+from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, UNKNOWN, issued, port_cost, queued, unit_clocks
+from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.target import Target
 
 COPY = "copy.async"
@@ -32,7 +34,7 @@ def straight_clocks(
     its other waves either, since barriers may come to stand elsewhere. So no order takes less in which these come
     earlier."""
     alone = _Alone(target, kernel.waves, there, resident == 1).clocks(kernel.body)
-    moved = kernel.block * sum(op.attrs["bytes"] for op in kernel.body.walk() if op.name in MOVES)
+    moved = kernel.block * sum(op.attrs["bytes"] * times for op, times in issued(kernel.body) if op.name in MOVES)
     memory = min(bytes, moved) * target.units / (target.memory_rate or inf)
     busy = max(memory, unit_clocks(kernel, target, resident))
     return queued(max(0.0, alone - busy), busy, resident)
@@ -56,6 +58,10 @@ def copied(kernel: Kernel) -> Set[Value]:
     return found
 
 
+FIRST = 3
+"""Trips of a loop that are gone through: the others take as long as the last of these."""
+
+
 class _Alone:
     """A workgroup that has the unit to itself: when its waves go on, when results and copies are there, when units are
     free."""
@@ -77,13 +83,40 @@ class _Alone:
 
     def region(self, region: Region) -> None:
         for op in region.ops:
+            if op.name == "for":
+                self.loop(op)
+                continue
             self.op(op)
             for body in op.regions:
                 self.region(body)
 
+    def loop(self, loop: Op) -> None:
+        """A loop's trips. What they carry is waited for where it is used."""
+        body, known = loop.regions[0], static_trips(loop)
+        trips = UNKNOWN if known is None else known
+        carried, began = [self.ready.get(a, 0.0) for a in loop.args[3:]], self.now
+        for _ in range(min(trips, FIRST)):
+            self.ready.update(zip(body.args[1:], carried))
+            began = self.now
+            self.region(body)
+            carried = [self.ready.get(a, 0.0) for a in body.ops[-1].args]
+        self.ready.update(zip(loop.results, carried[len(carried) - len(loop.results) :]))
+        self.later((self.now - began) * max(0, trips - FIRST))
+
+    def later(self, clocks: float) -> None:
+        """Everything that goes on does so that much later."""
+        if clocks:
+            self.now, self.end, self.open = self.now + clocks, self.end + clocks, self.open + clocks
+            self.groups = [end + clocks for end in self.groups]
+            for times in (self.ready, self.free):
+                for key, at in times.items():
+                    times[key] = at + clocks  # type: ignore[index]
+
     def op(self, op: Op) -> None:
         start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
-        if op.name in NAMES or op.name in ("yield", "readfirst"):
+        if op.name == "yield":
+            return
+        if op.name in NAMES or op.name == "readfirst":
             self.ready.update(dict.fromkeys(op.results, start))
             return
         if op.name == "barrier":

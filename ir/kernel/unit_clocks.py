@@ -27,7 +27,7 @@ def unit_clocks(kernel: Kernel, target: Target, resident: int, least: int = 1, b
     is busy no more than with one, since each waits for its own results. `beside`: whether what some waves multiply,
     compute and load goes on at a time; where a SIMD has one wave, it does one after the other."""
     busy: dict[str, float] = {}
-    for op, times in _issued(kernel.body, 1):
+    for op, times in issued(kernel.body):
         unit, clocks = _cost(op, target)
         if clocks:
             busy[unit] = busy.get(unit, 0.0) + clocks * times
@@ -51,7 +51,7 @@ def queued(waits: float, busy: float, groups: int) -> float:
 def vector_clocks(kernel: Kernel, target: Target) -> float:
     """Clocks that a wave's vector instructions take."""
     own = target.cost("valu").unit
-    costs = ((_cost(op, target), times) for op, times in _issued(kernel.body, 1))
+    costs = ((_cost(op, target), times) for op, times in issued(kernel.body))
     return sum(clocks * times for (unit, clocks), times in costs if unit == own)
 
 
@@ -60,12 +60,12 @@ def meeting_clocks(kernel: Kernel, target: Target) -> float:
     for what others have put there."""
     if kernel.waves == 1:
         return 0.0
-    meetings = sum(times for op, times in _issued(kernel.body, 1) if op.name in MEETINGS)
+    meetings = sum(times for op, times in issued(kernel.body) if op.name in MEETINGS)
     stored, met, loaded = target.cost("store.shared", 4), target.cost("barrier"), target.cost("load.shared", 4)
     return meetings * (stored.cycles + met.latency + loaded.latency)
 
 
-def _issued(region: Region, times: int) -> Iterator[tuple[Op, int]]:
+def issued(region: Region, times: int = 1) -> Iterator[tuple[Op, int]]:
     """Ops, and how often a wave issues each."""
     for op in region.ops:
         yield op, times
@@ -74,7 +74,7 @@ def _issued(region: Region, times: int) -> Iterator[tuple[Op, int]]:
             known = static_trips(op)
             trips = UNKNOWN if known is None else known
         for body in op.regions:
-            yield from _issued(body, times * trips)
+            yield from issued(body, times * trips)
 
 
 def port_cost(op: Op, target: Target) -> Unit:
@@ -96,4 +96,4 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])
 
 
-__all__ = ["meeting_clocks", "port_cost", "queued", "unit_clocks", "vector_clocks"]
+__all__ = ["issued", "meeting_clocks", "port_cost", "queued", "unit_clocks", "vector_clocks"]

@@ -40,8 +40,9 @@ from wavedsl.ir.regions.early_tiles import wait_for_early_tiles
 from wavedsl.ir.regions.emit_loop import emit_pipelined, emit_straight, synchronise
 from wavedsl.ir.regions.loop_frame import LoopFrame
 from wavedsl.ir.regions.own_trips import own_trips
+from wavedsl.ir.regions.windows import in_window
 from wavedsl.ir.schedule.body_clock import clocks_per_trip
-from wavedsl.ir.schedule.body_stages import MANY_TRIPS
+from wavedsl.ir.schedule.body_stages import MANY_TRIPS, hold_back
 from wavedsl.ir.schedule.ping_pong import plan as plan_ping_pong
 from wavedsl.ir.schedule.ping_pong import problem as ping_pong_problem
 from wavedsl.ir.schedule.plan_body import plan_body, program_order, reads_late
@@ -53,6 +54,7 @@ from wavedsl.ir.staging.made_tiles import made_before, store_step
 from wavedsl.ir.staging.memory_depth import beside
 from wavedsl.ir.staging.plan_reads import (
     holds_loop,
+    in_taps,
     invariant_reads,
     plan_staged_reads,
     product_clocks,
@@ -227,7 +229,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried = _first_values(low, n, region, sums, trips, context.env)
     emit_before(low, env, operands_before(low, region), {})
     once = invariant_reads(low, region)
-    if not once and not sums and not (isinstance(trips, int) and trips < 2) and adds_parts(low, n, region):
+    many = not in_taps(low, region) and not (isinstance(trips, int) and trips < 2)
+    if many and not once and not sums and adds_parts(low, n, region):
         parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))
         low.loop_dim, low.base = outer_dim, outer_base
         promises = [parts.result(i) for i in range(len(region.carries))]
@@ -251,6 +254,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = [v for _, v in carried]
     elif low.matrix.strategy.bulk:
         results = _ring_trips(frame, slots)
+    elif in_taps(low, region):
+        results = _trips_in_taps(frame, slots)
     elif trips == 1:
         results = _single_trip(frame, slots)
     elif own is None and not isinstance(trips, int) and trips.hi is not None and trips.hi <= 1:
@@ -313,6 +318,18 @@ def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     emit_straight(low.b, body, steps, inner, 0)
     inner.iteration = 0
     return [inner[k] for k in frame.next_keys]
+
+
+def _trips_in_taps(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
+    """A loop whose products get their operands one after the other, across its trips."""
+    low, dim = frame.low, str(frame.region.dim)
+    hold_back(frame.steps, frame.after)
+    body = in_window(low, frame.steps, slots, cyclic=True)
+    known = frame.trips if isinstance(frame.trips, int) else None
+    most = known if known is not None else low.plans[dim].trips
+    low.notes.loops.append(LoopNote(frame.label, frame.steps, body, 1, known, dim, most))
+    wait_for_early_tiles(low, frame.region, body, frame.steps)
+    return emit_pipelined(frame, body)
 
 
 def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[Node]) -> list[Value]:

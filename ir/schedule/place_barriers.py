@@ -38,7 +38,7 @@ def place_barriers(
     starts: Sequence[int] = (),
 ) -> None:
     """Fewest barrier positions that separate shared writes from the reads they feed and reads from the next write.
-    `over`: of straight code, buffers that lie where earlier ones have been; `starts`: of its taps, each of which ends a
+    `over`: of code in taps, buffers that lie where earlier ones have been; `starts`: of its taps, each of which ends a
     group of copies and waits for its own tiles alone, so that those of later ones stay in flight.
 
     Position p means: before the p-th step of the order. An arc (start, end] in positions, cyclic with the body's
@@ -56,14 +56,20 @@ def place_barriers(
                 ahead = body.stages[r] - body.stages[w]
                 arcs.append(_Arc(place[w] + 1, place[r] + ahead * n, buffer))
                 if starts:
-                    arcs[-1].start = max(arcs[-1].start, starts[bisect_right(starts, first) - 1])
+                    arcs[-1].start = max(arcs[-1].start, starts[bisect_right(starts, first) - 1] + ahead * n)
                 if cyclic:
                     back = depth + body.stages[w] - body.stages[r]
                     arcs.append(_Arc(place[r] + 1, place[w] + back * n, buffer))
     for buffer, earlier in (over or {}).items():
         last = max((place[r] for other in earlier for r in readers.get(other, ())), default=-1)
-        if last >= 0 and writers.get(buffer):
+        if last >= 0 and writers.get(buffer) and not cyclic:
             arcs.append(_Arc(last + 1, min(place[w] for w in writers[buffer]), buffer))
+        elif cyclic:
+            for a, b in (pair for other in earlier for pair in ((other, buffer), (buffer, other))):
+                # They take turns in every trip: who writes next does so in this one or in the next.
+                behind = max((place[r] for r in readers.get(a, ())), default=-1) + 1
+                first = min((place[w] + body.stages[w] * n for w in writers.get(b, ())), default=behind)
+                arcs.append(_Arc(behind, behind + (first - behind) % n, b))
     given = frozenset(at or ())
     body.barriers = {}
     if not arcs:
@@ -77,7 +83,10 @@ def place_barriers(
             return a.start <= p <= a.end
         return a.end - a.start >= n - 1 or (p - a.start) % n <= a.end - a.start
 
-    chosen = _of_taps(arcs, starts)
+    chosen: list[int] = []
+    for p in _of_taps(arcs, starts, n if cyclic else 0):
+        if p not in chosen:
+            chosen.append(p)
     left = [a for a in arcs if not any(stabbed(a, p) for p in chosen)]
     first_reads = {place[i] for buffer in slots for i in readers.get(buffer, ())}
     while left:
@@ -102,15 +111,16 @@ def place_barriers(
     body.barriers = {p: _pending(body, awaited, place, p, following[p], cyclic, loc) for p in chosen}
 
 
-def _of_taps(arcs: Sequence[_Arc], starts: Sequence[int]) -> list[int]:
+def _of_taps(arcs: Sequence[_Arc], starts: Sequence[int], trip: int = 0) -> list[int]:
     """The taps' starts at which a barrier stands: the last one in front of what ends an arc, where no other lies
-    between its ends."""
+    between its ends. `trip`: positions of a loop's trip."""
     chosen: list[int] = []
+    every = [*starts, *(s + trip for s in starts)] if trip else starts
     for a in sorted(arcs, key=lambda a: (a.end, a.start)):
-        place = bisect_right(starts, a.end) - 1
-        if place >= 0 and starts[place] >= a.start and not (chosen and chosen[-1] >= a.start):
-            chosen.append(starts[place])
-    return chosen
+        place = bisect_right(every, a.end) - 1
+        if place >= 0 and every[place] >= a.start and not (chosen and chosen[-1] >= a.start):
+            chosen.append(every[place])
+    return [s % trip for s in chosen] if trip else chosen
 
 
 def _arcs_at(arcs: Sequence[_Arc], n: int, cyclic: bool) -> list[int]:

@@ -1,11 +1,11 @@
-"""Straight code with many products, in the order of a pipeline: what each multiplies is brought while others multiply.
+"""Many products in the order of a pipeline: what each multiplies is brought while others multiply.
 
 In: the steps of a region without loops. Out: which *tap* each step belongs to, and an order of them. A tap is a product
 for which something is loaded, with the products behind it that need nothing more. As straight code comes, all loads
 stand first, and each tile of shared memory has a place of its own: registers hold the operands of all products, and
 shared memory all tiles, until the last product has read its own. In taps' order loads start a few taps before their
 users, so registers hold those of a few taps, and a tile's place is free for another one behind the barrier that follows
-its tap.
+its tap. A loop's taps follow those of the trip before: what is loaded for its first ones starts in that trip.
 
 Invariants: only the order changes, and what is made is made before it is used; no load passes a store to its array,
 since stores stand behind all products here.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from wavedsl.ir.quick_dataclass import dataclass
 from wavedsl.ir.schedule.early_loads import is_load
-from wavedsl.ir.schedule.steps import Key, Step, shared_readers, shared_writers
+from wavedsl.ir.schedule.steps import EARLY, Key, Step, shared_readers, shared_writers
 
 LOADS, READS, COMPUTES, STORES = range(4)
 """Sections of a tap, in the order in which they stand: what starts loads and copies for later taps, reads of
@@ -44,7 +44,7 @@ NO_WINDOW = Window(0, 0)
 @dataclass(frozen=True)
 class Taps:
     """Per step its tap and section; `count` taps, behind which stands what follows the last product. Taps below 0 come
-    before the first product."""
+    before the first product; those of a loop (`cyclic`) stand in the trip before, so many taps from its end."""
 
     count: int
     of: tuple[int, ...]
@@ -52,26 +52,44 @@ class Taps:
     order: tuple[int, ...]
     spans: dict[str, tuple[int, int]]
     """Shared buffer → its first tap of a copy or store, and its last of a read."""
+    cyclic: bool = False
+
+    @property
+    def stages(self) -> list[int]:
+        """Per step 1, or 0 for those of a loop that stand in the trip before, if there are any."""
+        early = self.cyclic and min(self.of) < 0
+        return [int(early and t >= 0) for t in self.of]
 
     @property
     def starts(self) -> list[int]:
         """Positions in the order where taps begin."""
-        of = [self.of[i] for i in self.order]
-        return [p for p in range(1, len(of)) if of[p] != of[p - 1]]
+        of = [self.stands(i) for i in self.order]
+        return [0] * self.cyclic + [p for p in range(1, len(of)) if of[p] != of[p - 1]]
+
+    def stands(self, i: int) -> int:
+        """The tap in which a step stands."""
+        return self.of[i] + self.count if self.cyclic and self.of[i] < 0 else self.of[i]
+
+    def together(self, earlier: str, later: str) -> bool:
+        """Whether two buffers are wanted at a time; of straight code the first is copied no later than the second."""
+        (start, end), (first, last) = self.spans[earlier], self.spans[later]
+        if not self.cyclic:
+            return end >= first
+        return (first - start) % self.count <= end - start or (start - first) % self.count <= last - first
 
     def behind_reads(self, steps: Sequence[Step]) -> list[int]:
         """The same, but a tap that reads shared memory ends behind its last read, in front of what it multiplies."""
         found = list(self.starts)
         for k, (start, end) in enumerate(pairwise(self.starts)):
-            if self.of[self.order[start]] >= 0:
+            if self.stands(self.order[start]) >= 0:
                 reads = [p for p in range(start, end) if steps[self.order[p]].kind == "sread"]
                 found[k + 1] = max(reads, default=end - 1) + 1
         return found
 
 
-def taps(steps: Sequence[Step], window: Window) -> Taps | None:
-    """The steps' taps; None where there are no such taps, or where what the region does beside may not change places
-    with loads."""
+def taps(steps: Sequence[Step], window: Window, cyclic: bool = False) -> Taps | None:
+    """The steps' taps, of a loop's trip where they are `cyclic`; None where there are no such taps, or where what the
+    region does beside may not change places with loads, or may not run ahead of its trip with them."""
     products = _products(steps)
     last = max((i for i, s in enumerate(steps) if s.kind == "mma"), default=-1)
     written = {array for s in steps for array in s.writes}
@@ -80,7 +98,11 @@ def taps(steps: Sequence[Step], window: Window) -> Taps | None:
     if any(s.array in written for s in steps):
         return None
     found = _Order(steps, window, products)
-    return found.taps() if found.count > 1 else None
+    made = found.taps(cyclic) if found.count > 1 else None
+    if made is None or not cyclic:
+        return made
+    ahead = [i for i, tap in enumerate(made.of) if tap < 0]
+    return made if all(made.of[i] >= -made.count and steps[i].kind in EARLY for i in ahead) else None
 
 
 def _products(steps: Sequence[Step]) -> dict[int, int]:
@@ -126,7 +148,7 @@ class _Order:
                 found[i] = min((found[u] for u in self._after(i)), default=found[i])
         return found
 
-    def taps(self) -> Taps:
+    def taps(self, cyclic: bool) -> Taps:
         steps, count = self.steps, len(self.steps)
         of, section, depth = [self.count] * count, [COMPUTES] * count, [0] * count
         for i in reversed(range(count)):
@@ -153,12 +175,13 @@ class _Order:
                 before = (maker[key] for key in s.uses if key in maker)
                 most = max((depth[j] for j in before if (of[j], section[j]) == (of[i], LOADS)), default=0)
                 depth[i] = most + (most % 2 != (not (is_load(s) or s.kind == "acopy")))
-        order = sorted(range(count), key=lambda i: (of[i], section[i], depth[i], i))
+        at = [tap + self.count if cyclic and tap < 0 else tap for tap in of]
+        order = sorted(range(count), key=lambda i: (at[i], section[i], depth[i], i))
         spans = {
             buffer: (min(of[i] for i in writers), max(of[i] for i in self.readers.get(buffer, writers)))
             for buffer, writers in shared_writers(steps).items()
         }
-        return Taps(self.count, tuple(of), tuple(section), tuple(order), spans)
+        return Taps(self.count, tuple(of), tuple(section), tuple(order), spans, cyclic)
 
 
 __all__ = ["NO_WINDOW", "Taps", "Window", "taps"]

@@ -13,6 +13,7 @@ from typing import Any
 from wavedsl.ir.addresses.copy_ways import Trip
 from wavedsl.ir.addresses.staged import Staged, copy_vector, tile_extents
 from wavedsl.ir.dataflow.graph import PRODUCTS, REGIONS, Node, Region, factors, loop_bounds, region_nodes
+from wavedsl.ir.dataflow.many_products import brings_many
 from wavedsl.ir.dataflow.ops import ROWS
 from wavedsl.ir.dataflow.views import is_settled, is_tile, static_number, view_dims
 from wavedsl.ir.errors import CompileError, ConstraintError
@@ -30,6 +31,10 @@ from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 
 
+WEIGHT = 16
+"""Trips of a loop of which nobody knows how many it has."""
+
+
 def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
     """Decide which reads among `nodes` of a region go through shared memory, their ring depth and their place. `once`:
     they are carried out before the region's loop."""
@@ -41,11 +46,11 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         if not is_tile(low.graph, n):
             low.reads.rows[n.id] = gathered_rows(low, n)
     budget = low.target.shared_bytes - low.room.top
-    if low.reads.window.copies and region is low.graph.region and not once:
+    if in_taps(low, region) and not once:
         _plan_each(low, region, reads, budget)
         return
     trips = low.plans[str(region.dim)].trips if loop else 1
-    weight = trips if trips is not None and trips > 0 else 16
+    weight = trips or WEIGHT
     trips = known_trips(low, region) if loop else 1
     plans, depth = _plans(low, region, reads, trips, budget, weight, loop)
     if any(_has_gaps(s) for s in plans):
@@ -59,10 +64,16 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         _placed(low, plans, depth)
 
 
+def in_taps(low: Lowering, region: Region) -> bool:
+    """Whether a region's products get their operands one after the other (`windows`)."""
+    return low.reads.window.copies > 0 and brings_many(low.graph, region)
+
+
 def _plan_each(low: Lowering, region: Region, reads: Sequence[Node], budget: int) -> None:
-    """Plan straight code's reads whose tiles take each other's places (`windows`, which gives them)."""
+    """Plan reads whose tiles take each other's places (`windows`, which gives them)."""
+    trips = 1 if region.dim is None else low.plans[str(region.dim)].trips or WEIGHT
     for n in reads:
-        plans, problem = _planned(low, region, [n], 1, budget, 1, False)
+        plans, problem = _planned(low, region, [n], 1, budget, trips, False)
         if problem is not None:
             problem.location = problem.location or n.loc
             raise problem
