@@ -5,7 +5,6 @@
     join      sums along one dimension that are added up                                       dataflow/joined_sums.py
     repeat    factors that stand for several tiles are read where one starts                  dataflow/long_repeats.py
     odd       factors of groups that no bits count are read for every element                 dataflow/odd_repeats.py
-    straight  loops of one trip, again as straight code, where that is done earlier               dataflow/one_trip.py
     late      products from zero are added in the next trip                                 dataflow/late_additions.py
     precision products of f32 as those of tf32, where that was asked for                        inference/precision.py
     by hand   scales that no instruction takes are multiplied, operands are as wide as the chip's matrix units take them
@@ -78,7 +77,6 @@ from wavedsl.ir.dataflow.joined_sums import joined_sums
 from wavedsl.ir.dataflow.late_additions import late_additions
 from wavedsl.ir.dataflow.masked_gathers import masked_gathers
 from wavedsl.ir.dataflow.odd_repeats import fitted_repeats
-from wavedsl.ir.dataflow.one_trip import straightened
 from wavedsl.ir.dataflow.picked_elements import picked_elements
 from wavedsl.ir.dataflow.picked_names import picked_names
 from wavedsl.ir.dataflow.reshaped_places import reshaped_places
@@ -86,7 +84,7 @@ from wavedsl.ir.dataflow.sum_before_atomics import sum_before_atomics
 from wavedsl.ir.dataflow.wider_operands import by_hand
 from wavedsl.ir.dataflow.written_places import written_places
 from wavedsl.ir.earlier_roles import Begun, Made, sooner
-from wavedsl.ir.errors import CompileError, ConstraintError, RegisterPressureError, WaveError
+from wavedsl.ir.errors import CompileError, RegisterPressureError, WaveError
 from wavedsl.ir.inference.precision import at_precision
 from wavedsl.ir.kernel.join_accesses import ALIGNED
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param
@@ -130,11 +128,8 @@ def build_kernel(
     traced, choices = graph, choices or Choices()
     graph = prepared(traced, target)
 
-    def attempts(graph: Graph, choices: Choices = choices) -> Attempts:
-        return Attempts(graph, dims, arrays, params, target, dynamic, choices)
-
     def lowered(graph: Graph, choices: Choices = choices) -> Made:
-        return attempts(graph, choices).first()
+        return Attempts(graph, dims, arrays, params, target, dynamic, choices).first()
 
     def looped() -> Made:
         found = _with_room(graph, {**graph.subs, **dims}, lowered)
@@ -146,9 +141,7 @@ def build_kernel(
         return begin_cleaning(lowered(graph, choices), arrays)
 
     try:
-        fixed = target.asynchronous or choices.stages is not None
-        straight = graph if fixed else straightened(graph, {**graph.subs, **dims})
-        found = _straightened(looped, None if straight is graph else attempts(straight))
+        found = looped()
         bytes = sum(info.span() or 0 for info in arrays.values())
         kernel, plan, _ = sooner(begin_cleaning(found, arrays).rest(), graph, target, choices, bytes, begun)
     except WaveError as error:
@@ -219,32 +212,6 @@ def _with_room(
         if busier and clocks_on_unit(another[1], another[0]) <= DEAREST * clocks_on_unit(found[1], found[0]):
             return another
     return found
-
-
-def _straightened(looped: Callable[[], Made], straight: Attempts | None) -> Made:
-    """A kernel, or the same with loops of one trip as straight code, where that is done earlier, or where a trip has
-    no room for its tiles together. Raises the error of the loops."""
-    if straight is None:
-        return looped()
-    found: Made | None = None
-    refused: ConstraintError | None = None
-    try:
-        found = looped()
-    except ConstraintError as error:
-        refused = error
-    try:
-        other = straight.first()
-    except WaveError:
-        other = None
-    if found is None:
-        if other is None:
-            assert refused is not None
-            raise refused
-        return other
-    if other is None or other[2] > max(0.0, found[2]):
-        return found
-    earlier = straight.straight(other[1], other[0]) <= DEAREST * straight.straight(found[1], found[0])
-    return other if earlier else found
 
 
 def prepared(graph: Graph, target: Target, join: bool = True) -> Graph:

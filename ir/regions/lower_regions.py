@@ -323,6 +323,13 @@ def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
 def _trips_in_taps(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     """A loop whose products get their operands one after the other, across its trips."""
     low, dim = frame.low, str(frame.region.dim)
+    if frame.trips == 1:
+        inner = frame.env_with(frame.carried)
+        body = in_window(low, frame.steps, slots)
+        wait_for_early_tiles(low, frame.region, body, frame.steps)
+        emit_straight(low.b, body, frame.steps, inner, 0)
+        inner.iteration = 0
+        return [inner[k] for k in frame.next_keys]
     hold_back(frame.steps, frame.after)
     body = in_window(low, frame.steps, slots, cyclic=True)
     known = frame.trips if isinstance(frame.trips, int) else None

@@ -30,7 +30,6 @@ from wavedsl.ir.staging.staging import memory_order, plan_matrix, plan_staged, t
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
 
-
 WEIGHT = 16
 """Trips of a loop of which nobody knows how many it has."""
 
@@ -567,9 +566,9 @@ def _better_staged(low: Lowering, n: Node, rows: GatheredRows) -> bool:
     together = (1 if rows.runs else 2) * len(groups) * clocks
     reads = (x for x in region.nodes if x.op == "read" and not is_tile(low.graph, x))
     better = together * sum(bool(contraction_fed(low, x)) for x in reads) >= product_clocks(low, region)
-    if region.dim is not None or low.reads.window.rows:
+    if low.reads.window.rows if in_taps(low, region) else region.dim is not None:
         return better
-    # With all loads first waves would wait for what they copy, and for each other.
+    # Of straight code, with all loads first waves would wait for what they copy, and for each other.
     alone = together >= product_clocks(low, region)
     low.notes.rows_left |= better and not alone
     return alone
