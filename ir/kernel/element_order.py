@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from wavedsl.ir.kernel.build_core import PINNED
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel.late_loads import latest
 from wavedsl.ir.kernel.pressure import NAMES, pressure
 from wavedsl.ir.kernel.read_again import constant_loads, read_again
@@ -122,7 +122,7 @@ def _deals(kernel: Kernel) -> bool:
 
 
 def _movable(op: Op) -> bool:
-    return op.row.pure and bool(op.results) and not op.regions and not op.name.startswith("shuffle")
+    return ROWS[op.name].pure and bool(op.results) and not op.regions and not op.name.startswith("shuffle")
 
 
 class _Order:
@@ -158,7 +158,7 @@ class _Order:
             read = self.read[op] = _read(op)
             for v in read:
                 left[v] = left.get(v, 0) + 1
-            if moves and op.row.pure:
+            if moves and ROWS[op.name].pure:
                 for v in read:
                     readers.setdefault(v, []).append(op)
         self.own = {v for op in region.ops for v in op.results}
@@ -264,7 +264,11 @@ class _Order:
 def _read(op: Op) -> Sequence[Value]:
     """What an op or a body of it reads, each once."""
     if op.regions:
-        return [*dict.fromkeys([*op.args, *(a for body in op.regions for x in body.walk() for a in x.args)])]
+        found = list(op.args)
+        for body in op.regions:
+            for x in body.walk():
+                found += x.args
+        return [*dict.fromkeys(found)]
     return op.args if len(op.args) < 2 else [*dict.fromkeys(op.args)]
 
 
