@@ -226,8 +226,11 @@ class _Order:
         """What has to be computed before an op, in order: only what many others wait for as well, such as the mask of
         a row of a product's operand. None where there is more than that, or where it cannot be computed yet; and
         without products, where such a value is one more that is held: two rows of 32000 columns spilled for it."""
-        wanted = [v for v in self.read[op] if v in self.own and v not in self.made]
-        if (wanted and not self.products) or any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
+        own, made_yet = self.own, self.made
+        wanted = [v for v in self.read[op] if v in own and v not in made_yet]
+        if not wanted:
+            return []
+        if not self.products or any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
             return None
         out: dict[Op, None] = {}
         work = [(v, False) for v in reversed(wanted)]
