@@ -162,6 +162,11 @@ class _Order:
                 for v in read:
                     readers.setdefault(v, []).append(op)
         self.own = {v for op in region.ops for v in op.results}
+        self.lacks: dict[Op, int] = {}
+        """Values of the region that such an op reads and that are yet to be made."""
+        for v in self.own:
+            for op in readers.get(v, ()):
+                self.lacks[op] = self.lacks.get(op, 0) + 1
         self.made = set(region.args)
         for op, moves in zip(region.ops, movable):
             for load in due.get(op, ()):
@@ -209,6 +214,9 @@ class _Order:
             op = done.pop()
             self.out.append(op)
             self.made.update(op.results)
+            for v in op.results:
+                for user in readers.get(v, ()):
+                    self.lacks[user] -= 1
             ready = list(op.results)
             for v in self.read[op]:
                 rest = left[v] = left[v] - 1
@@ -226,11 +234,12 @@ class _Order:
         """What has to be computed before an op, in order: only what many others wait for as well, such as the mask of
         a row of a product's operand. None where there is more than that, or where it cannot be computed yet; and
         without products, where such a value is one more that is held: two rows of 32000 columns spilled for it."""
-        own, made_yet = self.own, self.made
-        wanted = [v for v in self.read[op] if v in own and v not in made_yet]
-        if not wanted:
+        if not self.lacks.get(op):
             return []
-        if not self.products or any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
+        if not self.products:
+            return None
+        wanted = [v for v in self.read[op] if v in self.own and v not in self.made]
+        if any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
             return None
         out: dict[Op, None] = {}
         work = [(v, False) for v in reversed(wanted)]
