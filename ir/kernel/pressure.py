@@ -27,7 +27,7 @@ def pressure(kernel: Kernel, target: Target) -> int:
 def pressures(kernel: Kernel, target: Target) -> tuple[int, int]:
     """The same, and without constants, which take no registers where they are offsets of loads."""
     scalars = target.scalar_registers
-    places: dict[tuple[int, ...], Value] = {}
+    places: dict[tuple[int, int, int], Value] = {}
     """Base and offsets of an access → a name for the address."""
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
@@ -52,7 +52,7 @@ def pressures(kernel: Kernel, target: Target) -> tuple[int, int]:
             for v in args:
                 last[v] = at
             if not scalars and name in GLOBAL and not args[1].uniform:
-                key = tuple(v.id for v in args[:3])
+                key = args[0].id, args[1].id, args[2].id
                 address = places.get(key)
                 if address is None:
                     address = places[key] = Value(-1 - len(places), I64, False)
