@@ -39,7 +39,7 @@ from wavedsl.ir.inference.side_rows import side_rows
 from wavedsl.ir.inference.spared_reads import next_spared
 from wavedsl.ir.kernel.element_order import on_demand, order_elements
 from wavedsl.ir.kernel.kernel_ir import Kernel, Param, Value
-from wavedsl.ir.kernel.pressure import pressure
+from wavedsl.ir.kernel.pressure import pressure, pressures
 from wavedsl.ir.kernel.straight_clocks import copied, loaded, straight_clocks
 from wavedsl.ir.kernel.unit_clocks import meeting_clocks, unit_clocks, vector_clocks
 from wavedsl.ir.layouts.column_pairs import contiguous_rows
@@ -111,6 +111,8 @@ class Attempts:
     choices: Choices
     lacking: dict[int, tuple[Kernel, float]] = field(default_factory=dict, compare=False, repr=False)
     """Registers that kernels lack, by the kernels' identities: none changes while it is one of several."""
+    kept_busy: dict[int, tuple[Kernel, int, float]] = field(default_factory=dict, compare=False, repr=False)
+    """The same of workgroups that a unit has of them at a time, and the clocks that each keeps its units busy for."""
 
     def first(self) -> tuple[Kernel, Plan, float]:
         """The kernel by the first plan that can be lowered, and the registers that it lacks (`crowding`). Raises the
@@ -321,9 +323,13 @@ class Attempts:
 
     def straight(self, plan: Plan, kernel: Kernel, there: Set[Value] | None = None) -> float:
         """Clocks of a unit for a workgroup of straight code, of as many as it has at a time (`straight_clocks`)."""
-        resident = resident_groups(kernel, plan.target, _of_grid(plan))
+        known = self.kept_busy.get(id(kernel))
+        if known is None:
+            resident = resident_groups(kernel, plan.target, _of_grid(plan))
+            known = self.kept_busy[id(kernel)] = kernel, resident, unit_clocks(kernel, plan.target, resident)
+        _, resident, busy = known
         bytes = sum(info.span() or 0 for info in self.arrays.values())
-        return straight_clocks(kernel, plan.target, resident, bytes / (_grid(plan) or inf), there)
+        return straight_clocks(kernel, plan.target, resident, bytes / (_grid(plan) or inf), there, busy)
 
     def _reading_first(self, plan: Plan, kernel: Kernel, lack: float) -> tuple[Plan, Kernel, float]:
         """The same with reads of shared memory in front of what is computed beside, where that costs registers alone,
@@ -556,13 +562,13 @@ def crowding(plan: Plan, kernel: Kernel, most: float = inf) -> float:
         room = min(room, VECTORS)
     elif plan.target.assembler_schedules:
         room *= REORDERED
-    held: float = pressure(kernel, plan.target)
+    held: float
+    held, bare = pressures(kernel, plan.target)
     if held > room and products and plan.target.assembler_schedules:
         if any(x.atom.instruction == "fma" for x in plan.inference.mmas.values()):
             # Constants are where operands lie in shared memory, hundreds of them: offsets that loads have room for.
             # Without them the estimate is close, so nothing is allowed for what ptxas reorders.
             own = wave_room(plan.target, plan.partition.waves)
-            bare = pressure(kernel, plan.target, literals=False)
             if bare <= own:
                 return bare - own
             least = held * (1 - LATER) - room

@@ -102,10 +102,12 @@ def _multiplies(n: Node) -> bool:
 def _clocks(made: Made, target: Target, bytes: int) -> Clocks:
     """Clocks of an SM for a tile."""
     kernel, plan, _ = made
-    held = plan.target.resident_waves(pressure(kernel, plan.target), kernel.shared_bytes, kernel.block)
     counts = [p.trips for p in plan.partition.dims.values() if p.axis is not None]
     tiles = inf if None in counts else prod(n for n in counts if n is not None)  # a launch may have as many as it likes
-    groups = 1 if in_turn(kernel.body) else max(1, min(held // kernel.waves, ceil(min(tiles / target.units, held))))
+    groups = 1
+    if tiles > target.units and not in_turn(kernel.body):
+        held = plan.target.resident_waves(pressure(kernel, plan.target), kernel.shared_bytes, kernel.block)
+        groups = max(1, min(held // kernel.waves, ceil(min(tiles / target.units, held))))
     warps = plan.partition.waves * kernel.wave_size // target.wave_size
     return group_clocks(kernel, target, warps, groups, bytes / max(1, tiles))
 

@@ -25,7 +25,11 @@ _HAS_POSITIONS = sys.version_info >= (3, 11)
 
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame runs code of this package rather than the user's (the demo's kernels stand for a user's)."""
-    name = frame.f_globals.get("__name__", "")
+    return _is_our_module(frame.f_globals.get("__name__", ""))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_our_module(name: str) -> bool:
     return name == _PACKAGE or (name.startswith(_PACKAGE + ".") and name != _DEMO)
 
 
@@ -97,19 +101,28 @@ def locate(code: CodeType, lasti: int, lineno: int, call_site: Loc | None = None
     return Loc(code.co_filename, line, col, end_col, name, call_site)
 
 
-_POSITIONS: dict[int, tuple[CodeType, list[tuple[int | None, ...]]]] = {}
+Position = tuple[int, int, int]
+"""Line, first column, end column."""
+_POSITIONS: dict[int, tuple[CodeType, list[tuple[int | None, ...]], dict[int, Position]]] = {}
+"""Per code object (held, which keeps its id from being reused) its table, and what has been found by instruction."""
 
 
-def _columns(code: CodeType, lasti: int, lineno: int) -> tuple[int, int, int]:
+def _columns(code: CodeType, lasti: int, lineno: int) -> Position:
     """(line, first column, end column), columns in characters; end 0 means to the end of the line."""
     if not _HAS_POSITIONS:
         return statement_columns(code.co_filename, lineno)
     cached = _POSITIONS.get(id(code))
     if cached is None:
         table = list(code.co_positions())  # type: ignore[attr-defined]
-        cached = _POSITIONS[id(code)] = (code, table)  # holding the code object keeps its id from being reused
-    index = lasti // 2
-    line, end_line, col, end_col = cached[1][index] if 0 <= index < len(cached[1]) else (None,) * 4
+        cached = _POSITIONS[id(code)] = (code, table, {})
+    found = cached[2].get(lasti)
+    if found is None:
+        found = cached[2][lasti] = _in_table(code, cached[1], lasti // 2, lineno)
+    return found
+
+
+def _in_table(code: CodeType, table: list[tuple[int | None, ...]], index: int, lineno: int) -> Position:
+    line, end_line, col, end_col = table[index] if 0 <= index < len(table) else (None,) * 4
     if line is None or col is None or end_col is None:
         return lineno, 0, 0
     text = linecache.getline(code.co_filename, line)

@@ -118,6 +118,8 @@ class Builder:
 
     def check_reach(self, node: Node, loc: Loc | None) -> None:
         home = self.home.get(node.id)
+        if home is self.regions[-1]:
+            return
         if home is None or not any(home is r for r in self.regions):
             dim = home.dim if home is not None else None
             where = f"the loop over {dim}" if dim is not None else "the function it was made in"

@@ -188,9 +188,9 @@ class Graph:
                 return argument
         raise KeyError(name)
 
-    def all_nodes(self) -> Iterator[Node]:
+    def all_nodes(self) -> list[Node]:
         """Every node in program order; a loop's body follows its `iterate` node, region arguments first."""
-        yield from region_nodes(self.region)
+        return region_nodes(self.region)
 
     def regions(self) -> Iterator[Region]:
         """The kernel's region, then every nested one in program order."""
@@ -291,14 +291,15 @@ class Graph:
         return "\n".join(out) + "\n"
 
 
-def region_nodes(region: Region) -> Iterator[Node]:
+def region_nodes(region: Region) -> list[Node]:
     """Every node of `region` and of the regions inside it, in program order, region arguments first."""
-    yield from region.carries
+    found = list(region.carries)
     for node in region.nodes:
-        yield node
+        found.append(node)
         body = node.attrs.get("body")
         if body is not None:
-            yield from region_nodes(body)
+            found += region_nodes(body)
+    return found
 
 
 def loop_bounds(node: Node) -> tuple[Node | None, Node | None]:

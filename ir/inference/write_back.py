@@ -35,7 +35,7 @@ WARP = 32
 
 def by_waves(graph: Graph, partition: Partition) -> Graph:
     """`graph`, itself where no waves share what one of them writes back."""
-    found = [n for n, before in accessed_before(graph) if any(x.op == "read" for x in before)]
+    found = [n for n, before in accessed_before(graph) if "read" in [x.op for x in before]]
     shared = {n.id: "workgroup" for n in found if _one_of_several(graph, partition, n)}
     return fenced(graph, shared) if shared else graph
 
@@ -47,15 +47,21 @@ def by_layouts(graph: Graph, inference: Inference, warpgroups: bool) -> Graph:
     scopes: dict[int, str] = {}
     every = accessed_before(graph, trips=True)
     known = {x.id: (_layout(inference, x) if is_tile(graph, x) else None, x.op == "read") for x in _all(every)}
+    kinds = {kind: kind for kind in known.values()}
+    known = {i: kinds[kind] for i, kind in known.items()}  # equal ones are the same: many accesses have few kinds
+
+    def of(before: Collection[Node]) -> set[tuple[Layout | None, bool]]:
+        return set({id(kind): kind for kind in [known[x.id] for x in before]}.values())
+
     once = _written_once(graph)
     for n, before in every:
         if n.attrs["memory"] in once:
             continue
-        if not _same_agents(known[n.id][0], {known[x.id] for x in before}, 1):
+        if not _same_agents(known[n.id][0], of(before), 1):
             scopes[n.id] = "warp"
     if warpgroups:
         for n, before in accessed_before(graph):
-            if not _same_agents(known[n.id][0], {known[x.id] for x in before}, WARP):
+            if not _same_agents(known[n.id][0], of(before), WARP):
                 scopes[n.id] = "workgroup"
     return fenced(graph, scopes) if scopes else graph
 

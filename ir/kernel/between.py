@@ -2,7 +2,7 @@
 
 In: a kernel, and what each operation does, as a function. Out: everything that is done on some way from an operation to
 the next ones that divide, forward or backward. Ways go through loops and branches: past a region, and round a loop's
-back edge.
+back edge. INVARIANT: operations without effects neither do nor divide anything, so they are not looked at.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op, Region
 
 Deed = TypeVar("Deed")
 Divides = Callable[[Op], bool]
@@ -26,12 +26,16 @@ class Between(Generic[Deed]):
         self._deeds: dict[Op, tuple[Deed, ...]] = {}
         self._home: dict[Op, Region] = {}
         """The region that an operation stands in."""
+        self._ops: dict[Region, list[Op]] = {}
+        """Those of a region that may do or divide something."""
         self._place: dict[Op, int] = {}
+        """Where an operation stands among them."""
         self._owner: dict[Region, Op] = {}
         self._number(kernel.body)
 
     def _number(self, region: Region) -> None:
-        for i, op in enumerate(region.ops):
+        ops = self._ops[region] = [op for op in region.ops if op.regions or not ROWS[op.name].pure]
+        for i, op in enumerate(ops):
             self._home[op], self._place[op] = region, i
             for inner in op.regions:
                 self._owner[inner] = op
@@ -40,8 +44,10 @@ class Between(Generic[Deed]):
     def remove(self, op: Op) -> None:
         """Take an operation out of the kernel."""
         region = self._home[op]
-        del region.ops[self._place[op]]
-        for i, later in enumerate(region.ops[self._place[op] :], self._place[op]):
+        region.ops.remove(op)
+        ops, at = self._ops[region], self._place[op]
+        del ops[at]
+        for i, later in enumerate(ops[at:], at):
             self._place[later] = i
 
     def reached(self, op: Op, step: int, divides: Divides) -> set[Deed]:
@@ -49,14 +55,15 @@ class Between(Generic[Deed]):
         found: set[Deed] = set()
         region, at = self._home[op], self._place[op]
         while True:
-            rest = region.ops[at + 1 :] if step > 0 else reversed(region.ops[:at])
+            ops = self._ops[region]
+            rest = ops[at + 1 :] if step > 0 else reversed(ops[:at])
             if self._along(rest, step, found, divides):
                 return found
             parent = self._owner.get(region)
             if parent is None:
                 return found
             if parent.name == "for":  # round the back edge
-                self._along(region.ops[::step], step, found, divides)
+                self._along(ops[::step], step, found, divides)
             region, at = self._home[parent], self._place[parent]
 
     def _along(self, ops: Iterable[Op], step: int, found: set[Deed], divides: Divides) -> bool:
@@ -65,11 +72,16 @@ class Between(Generic[Deed]):
             if divides(op):
                 return True
             for inner in op.regions:
-                self._along(inner.ops[::step], step, found, divides)
-            if op not in self._deeds:
-                self._deeds[op] = tuple(self._done(op))
-            found.update(self._deeds[op])
+                self._along(self._ops[inner][::step], step, found, divides)
+            found.update(self.deeds(op))
         return False
+
+    def deeds(self, op: Op) -> tuple[Deed, ...]:
+        """What an operation does."""
+        deeds = self._deeds.get(op)
+        if deeds is None:
+            deeds = self._deeds[op] = tuple(self._done(op))
+        return deeds
 
 
 __all__ = ["Between", "Divides"]

@@ -540,6 +540,8 @@ class Values(Core):
 
     def elements(self, v: Value) -> tuple[Value, ...]:
         """The registers of a tuple, one by one."""
+        if v.op is not None and v.op.name == "vec" and len(v.op.args) == v.type.n:
+            return v.op.args
         return tuple(self.slice(v, i) for i in range(v.type.n))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from wavedsl.ir.kernel.build_core import PINNED
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel.late_loads import latest
 from wavedsl.ir.kernel.pressure import NAMES, pressure
 from wavedsl.ir.kernel.read_again import constant_loads, read_again
@@ -122,7 +122,7 @@ def _deals(kernel: Kernel) -> bool:
 
 
 def _movable(op: Op) -> bool:
-    return op.row.pure and bool(op.results) and not op.regions and not op.name.startswith("shuffle")
+    return ROWS[op.name].pure and bool(op.results) and not op.regions and not op.name.startswith("shuffle")
 
 
 class _Order:
@@ -158,10 +158,15 @@ class _Order:
             read = self.read[op] = _read(op)
             for v in read:
                 left[v] = left.get(v, 0) + 1
-            if moves and op.row.pure:
+            if moves and ROWS[op.name].pure:
                 for v in read:
                     readers.setdefault(v, []).append(op)
         self.own = {v for op in region.ops for v in op.results}
+        self.lacks: dict[Op, int] = {}
+        """Values of the region that such an op reads and that are yet to be made."""
+        for v in self.own:
+            for op in readers.get(v, ()):
+                self.lacks[op] = self.lacks.get(op, 0) + 1
         self.made = set(region.args)
         for op, moves in zip(region.ops, movable):
             for load in due.get(op, ()):
@@ -209,6 +214,9 @@ class _Order:
             op = done.pop()
             self.out.append(op)
             self.made.update(op.results)
+            for v in op.results:
+                for user in readers.get(v, ()):
+                    self.lacks[user] -= 1
             ready = list(op.results)
             for v in self.read[op]:
                 rest = left[v] = left[v] - 1
@@ -226,8 +234,12 @@ class _Order:
         """What has to be computed before an op, in order: only what many others wait for as well, such as the mask of
         a row of a product's operand. None where there is more than that, or where it cannot be computed yet; and
         without products, where such a value is one more that is held: two rows of 32000 columns spilled for it."""
+        if not self.lacks.get(op):
+            return []
+        if not self.products:
+            return None
         wanted = [v for v in self.read[op] if v in self.own and v not in self.made]
-        if (wanted and not self.products) or any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
+        if any(self.left[v] < MANY or self._words(v) > 1 for v in wanted):
             return None
         out: dict[Op, None] = {}
         work = [(v, False) for v in reversed(wanted)]
@@ -264,7 +276,11 @@ class _Order:
 def _read(op: Op) -> Sequence[Value]:
     """What an op or a body of it reads, each once."""
     if op.regions:
-        return [*dict.fromkeys([*op.args, *(a for body in op.regions for x in body.walk() for a in x.args)])]
+        found = list(op.args)
+        for body in op.regions:
+            for x in body.walk():
+                found += x.args
+        return [*dict.fromkeys(found)]
     return op.args if len(op.args) < 2 else [*dict.fromkeys(op.args)]
 
 

@@ -142,8 +142,10 @@ class _Tile:
                     self.branch(op, total)
                 continue
             wave.step(op)
-            for x in (op, *(x for side in op.regions for x in side.walk())):
-                self.note(x, here)
+            self.note(op, here)
+            for side in op.regions:
+                for x in side.walk():
+                    self.note(x, here)
         total.add(wave.told(here))
         return total
 

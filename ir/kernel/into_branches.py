@@ -31,7 +31,7 @@ def sink_into_branches(kernel: Kernel, target: Target | None = None) -> None:
 
 
 def _sink(kernel: Kernel, region: Region, all_branches: bool) -> None:
-    if any(_takes(op, all_branches) for op in region.ops):
+    if any(op.regions and _takes(op, all_branches) for op in region.ops):
         _sink_here(kernel, region, all_branches)
     for op in region.ops:
         for body in op.regions:

@@ -26,7 +26,7 @@ from typing import Any
 
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.facts import multiple_of
-from wavedsl.ir.kernel.kernel_ir import B32, I32, Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import B32, I32, ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.target import Target
 
@@ -152,7 +152,7 @@ def _runs(
         elif op.name == "warp.fence":
             fences += 1
             close_written()
-        elif op.regions or not op.row.pure:
+        elif op.regions or not ROWS[op.name].pure:
             close(loads, loads)  # what comes behind would be held for long
             close(stores, stores)
     close(loads, loads)

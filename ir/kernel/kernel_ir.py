@@ -141,17 +141,19 @@ class Region:
         self.depth = depth
         self.parent = parent
 
-    def walk(self) -> Iterator[Op]:
-        """All ops, outer before inner, in order."""
-        inside = [iter(self.ops)]  # not `yield from`, which hands every op through as many frames as it is deep
-        while inside:
-            for op in inside[-1]:
-                yield op
-                if op.regions:
-                    inside += [iter(region.ops) for region in reversed(op.regions)]
-                    break
-            else:
-                inside.pop()
+    def walk(self) -> list[Op]:
+        """All ops, outer before inner, in order. (A list: passes go through all of them some fifty times, and a
+        generator takes twice as long for each op.)"""
+        found: list[Op] = []
+        self._gather(found)
+        return found
+
+    def _gather(self, found: list[Op]) -> None:
+        add = found.append
+        for op in self.ops:
+            add(op)
+            for region in op.regions:
+                region._gather(found)
 
     def regions(self) -> Iterator[Region]:
         """This region and those inside it, outer before inner, in order."""
@@ -243,10 +245,11 @@ class OpRow:
     uniform: str = "args"
     attrs: tuple[str, ...] = ()
     commutes: bool = False
+    pure: bool = field(init=False)
+    """Whether it has no effects."""
 
-    @property
-    def pure(self) -> bool:
-        return not self.effects
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pure", not self.effects)
 
 
 ROWS: dict[str, OpRow] = {}

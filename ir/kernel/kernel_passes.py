@@ -12,7 +12,7 @@ from dataclasses import replace
 from wavedsl.ir.kernel.address_parts import split_constant
 from wavedsl.ir.kernel.builder import Builder
 from wavedsl.ir.kernel.facts import BITS, normalise
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value, linear_reach
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op, Region, Value, linear_reach
 from wavedsl.ir.target import Target
 
 
@@ -52,13 +52,15 @@ def _alive(kernel: Kernel) -> tuple[set[Value], set[Op]]:
                 use(op.regions[0].args[1])
         elif op.name != "yield":
             for v in op.args:
-                use(v)
+                if v not in live:  # as `use` does, for most of all values
+                    live.add(v)
+                    work.append(v)
         outer = enclosing[op]
         if outer is not None:
             keep(outer)
 
     for op in kernel.body.walk():  # (EFFECT)
-        if not op.row.pure and op.name not in ("for", "if", "yield"):
+        if not ROWS[op.name].pure and op.name not in ("for", "if", "yield"):
             keep(op)
     while work:
         v = work.pop()

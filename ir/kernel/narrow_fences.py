@@ -34,7 +34,7 @@ def narrow_fences(kernel: Kernel) -> int:
 
 def wide(kernel: Kernel) -> Iterator[tuple[Op, dict[str, str]]]:
     """The fences that order more than somebody can tell, each with the attributes that say so."""
-    fences = [op for op in kernel.body.walk() if _open(op)]
+    fences = [op for op in kernel.body.walk() if op.name == "fence" and not op.attrs.keys() & {"scope", "order"}]
     if not fences:
         return
     used: set[Value] = set()
@@ -59,10 +59,6 @@ def wide(kernel: Kernel) -> Iterator[tuple[Op, dict[str, str]]]:
 def _orders(how: str, op: Op) -> bool:
     """Whether this is a fence among workgroups that releases, or acquires."""
     return op.name == "fence" and "scope" not in op.attrs and op.attrs.get("order", how) == how
-
-
-def _open(op: Op) -> bool:
-    return op.name == "fence" and not op.attrs.keys() & {"scope", "order"}
 
 
 __all__ = ["narrow_fences", "wide"]

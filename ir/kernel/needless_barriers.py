@@ -25,7 +25,7 @@ from functools import partial
 
 from wavedsl.ir.kernel.between import Between
 from wavedsl.ir.kernel.dead_stores import READS, WRITES, span
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op
 from wavedsl.ir.kernel.own_places import PLACES, OwnPlaces
 
 EVERYWHERE = (0, 1 << 40)
@@ -35,6 +35,8 @@ ROLE = frozenset(("id", "threads"))
 """Attributes that say which waves of the workgroup meet."""
 HARMLESS = frozenset(("priority", "copy.commit", "bulk.commit", "matrix.commit", "fence", "warp.fence"))
 """Operations that are kept in their places and touch no shared memory."""
+TOUCHING = (READS, WRITES, "sync")
+"""Effects of operations that may touch shared memory."""
 Touch = tuple[int, int, bool, Op]
 """First byte and the one behind the last that an operation may touch, whether it writes there, and the operation."""
 
@@ -76,7 +78,7 @@ def _repeated(kernel: Kernel, around: _Around) -> Iterator[Op]:
                 if who == last and op.name != "fence":
                     yield op
                 last = who
-            elif op.regions or around.touched(op):
+            elif op.regions or (not ROWS[op.name].pure and around.between.deeds(op)):
                 last = None
 
 
@@ -126,9 +128,14 @@ class _Around:
         if not before:
             return False
         behind = self.between.reached(op, 1, divides)
-        meeting = [(a[3], b[3]) for b in behind for a in before if _meet(a, b)]
-        meeting = [pair for pair in meeting if any(op.name != "atomic.shared" for op in pair)]
-        if any(op.name not in PLACES for pair in meeting for op in pair):
+        meeting = [
+            (a, b)
+            for low, high, writes, b in behind
+            for first, last, wrote, a in before
+            if (writes or wrote) and first < high and low < last
+            and not a.name == b.name == "atomic.shared"
+        ]  # fmt: skip
+        if any(a.name not in PLACES or b.name not in PLACES for a, b in meeting):
             return True
         if op.name == "barrier" and self.kernel.waves > 1 and any(a.name == "copy.async" for a, _ in meeting):
             return True  # what copies bring to several waves is read behind a barrier (verify_copies.py)
@@ -137,7 +144,7 @@ class _Around:
 
     def touched(self, op: Op) -> tuple[Touch, ...]:
         effects = op.row.effects
-        if op.regions or op.name in HARMLESS or not effects & {READS, WRITES, "sync"}:
+        if op.regions or op.name in HARMLESS or effects.isdisjoint(TOUCHING):
             return ()
         if op.name == "wave.barrier" and self.kernel.wave_size <= WARP:
             return ()
@@ -147,10 +154,6 @@ class _Around:
             return ((*EVERYWHERE, True, op),)
         low, high = span(self.kernel, op) or EVERYWHERE
         return ((low, high, WRITES in effects, op),)
-
-
-def _meet(a: Touch, b: Touch) -> bool:
-    return (a[2] or b[2]) and a[0] < b[1] and b[0] < a[1]
 
 
 __all__ = ["needless", "remove_needless_barriers"]

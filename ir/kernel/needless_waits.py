@@ -45,8 +45,9 @@ def remove_needless_waits(kernel: Kernel) -> int:
 def needless_waits(kernel: Kernel) -> set[Op]:
     """The waits that have nothing to wait for, and the groups that count for nothing."""
     found: set[Op] = set()
+    ops = kernel.body.walk()
     for kind in KINDS:
-        every = {op for op in kernel.body.walk() if op.name in (kind.commit, kind.wait)}
+        every = {op for op in ops if op.name in (kind.commit, kind.wait)}
         if every:
             needed: set[Op] = set()
             _along(kind, kernel.body, NOTHING, needed)

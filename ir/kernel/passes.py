@@ -22,7 +22,7 @@ from wavedsl.ir.kernel.dead_stores import COPIES, Span, meet, remove_dead_stores
 from wavedsl.ir.kernel.element_order import order_elements
 from wavedsl.ir.kernel.into_branches import sink_into_branches
 from wavedsl.ir.kernel.join_accesses import join_accesses
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import remove_dead_code
 from wavedsl.ir.kernel.kernel_verify import check
 from wavedsl.ir.kernel.late_descriptors import sink_descriptors
@@ -73,11 +73,12 @@ CHECKS["well-formed"] = check
 @_check("no-dead-code")
 def no_dead_code(kernel: Kernel) -> list[Finding]:
     """Every result of an op without effects is read by some op."""
-    read = {a for op in kernel.body.walk() for a in op.args}
+    every = kernel.body.walk()
+    read = {a for op in every for a in op.args}
     return [
         Finding("no-dead-code", f"{describe(op)}: nothing reads the result", op.loc)
-        for op in kernel.body.walk()
-        if op.row.pure and not any(r in read for r in op.results)
+        for op in every
+        if ROWS[op.name].pure and read.isdisjoint(op.results)
     ]
 
 
@@ -89,7 +90,7 @@ def hoisted(kernel: Kernel) -> list[Finding]:
     def walk(region: Region, inside: set[Value] | None) -> None:
         for op in region.ops:
             if inside is not None:
-                if op.row.pure and op.name not in PINNED and not any(a in inside for a in op.args):
+                if ROWS[op.name].pure and op.name not in PINNED and inside.isdisjoint(op.args):
                     found.append(Finding("hoisted", f"{describe(op)}: does not depend on its loop", op.loc))
                 inside.update(op.results)
             for body in op.regions:

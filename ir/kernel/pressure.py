@@ -17,17 +17,24 @@ NAMES = frozenset({"vec", "slice", "bitcast"})
 """Operations whose results are registers of what they are made of."""
 
 
-def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
+def pressure(kernel: Kernel, target: Target) -> int:
     """The most words per lane that are live together. Where a chip has scalar registers, what all lanes of a wave have
     in common counts for nothing; where it has none, a lane's place in global memory is a 64-bit address, which those
-    that access the same place share. `literals`: whether constants take registers, which offsets of loads do not."""
+    that access the same place share."""
+    return pressures(kernel, target)[0]
+
+
+def pressures(kernel: Kernel, target: Target) -> tuple[int, int]:
+    """The same, and without constants, which take no registers where they are offsets of loads."""
     scalars = target.scalar_registers
-    places: dict[tuple[int, ...], Value] = {}
+    places: dict[tuple[int, int, int], Value] = {}
     """Base and offsets of an access → a name for the address."""
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
     """Where a value is used for the last time, by its own name."""
     words: dict[Value, int] = {}
+    literals: dict[Value, int] = {}
+    """Of values that take registers, and of constants that do."""
     parts: list[Value] = []
     loops: list[set[Value]] = []
     """What has been used so far in the loops that are open, inner ones behind outer ones."""
@@ -37,14 +44,15 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
         nonlocal at
         for v in region.args:
             first[v] = at
-            words[v] = 0 if scalars and v.uniform else v.type.words
+            if not (scalars and v.uniform):
+                words[v] = v.type.words
         for op in region.ops:
             at += 1  # what an op reads may end where what it writes begins
             args, name = op.args, op.name
             for v in args:
                 last[v] = at
             if not scalars and name in GLOBAL and not args[1].uniform:
-                key = tuple(v.id for v in args[:3])
+                key = args[0].id, args[1].id, args[2].id
                 address = places.get(key)
                 if address is None:
                     address = places[key] = Value(-1 - len(places), I64, False)
@@ -68,12 +76,9 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
             for v in op.results:
                 first[v] = at
                 if name in NAMES:
-                    words[v] = 0
                     parts.append(v)
-                elif name == "const" and not literals:
-                    words[v] = 0
-                else:
-                    words[v] = 0 if scalars and v.uniform else v.type.words
+                elif not (scalars and v.uniform):
+                    (literals if name == "const" else words)[v] = v.type.words
 
     walk(kernel.body)
     for v in reversed(parts):  # who uses a name uses what it is made of
@@ -82,12 +87,17 @@ def pressure(kernel: Kernel, target: Target, literals: bool = True) -> int:
             if last[part] < end:
                 last[part] = end
     change = [0] * (at + 2)
-    for v, n in words.items():
-        if n:
-            start = first[v]
+
+    def hold(words: dict[Value, int]) -> int:
+        """The most at one place, with these beside those before."""
+        for v, n in words.items():
+            start, end = first[v], last.get(v, 0)
             change[start] += n
-            change[max(start, last.get(v, 0)) + 1] -= n
-    return max(accumulate(change))
+            change[(end if end > start else start) + 1] -= n
+        return max(accumulate(change))
+
+    bare = hold(words)
+    return (hold(literals) if literals else bare), bare
 
 
-__all__ = ["pressure"]
+__all__ = ["pressure", "pressures"]

@@ -20,7 +20,7 @@ from typing import Any
 
 from wavedsl.ir.kernel.build_core import PINNED
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import I32, PRED, Kernel, Op, Region, Value
+from wavedsl.ir.kernel.kernel_ir import I32, PRED, ROWS, Kernel, Op, Region, Value
 from wavedsl.ir.kernel.kernel_passes import copy_region, fresh_kernel, remove_dead_code
 from wavedsl.ir.kernel.linear import Linear, difference
 from wavedsl.ir.kernel.meetings import meet
@@ -88,12 +88,12 @@ def per_wave(kernel: Kernel) -> set[Value]:
     def visit(region: Region) -> None:
         for op in region.ops:
             # What nobody writes is the same for every wave that reads it in one place.
-            pure = op.row.pure or (op.name == "load.global" and _constant(kernel, op.args[0]))
-            if op.name in ("wave", "tid") or not pure or any(a in varies for a in op.args):
+            pure = ROWS[op.name].pure or (op.name == "load.global" and _constant(kernel, op.args[0]))
+            if op.name in ("wave", "tid") or not pure or not varies.isdisjoint(op.args):
                 varies.update(op.results)
             for body in op.regions:
                 varies.update(body.args[1:])  # carried: not followed
-                if any(a in varies for a in op.args[:3]):
+                if not varies.isdisjoint(op.args[:3]):
                     varies.update(body.args)
                 visit(body)
 

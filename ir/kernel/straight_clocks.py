@@ -16,7 +16,7 @@ from collections.abc import Set
 from math import inf
 
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region, Value
-from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG
+from wavedsl.ir.kernel.trip_clocks import FROM_MEMORY, LANES, LOADS, LONG, started
 from wavedsl.ir.kernel.unit_clocks import NAMES, PORTS, UNKNOWN, issued, port_cost, queued, unit_clocks
 from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.target import Target
@@ -26,17 +26,18 @@ MOVES = LOADS | {COPY, "store.global"}
 
 
 def straight_clocks(
-    kernel: Kernel, target: Target, resident: int, bytes: float = 0.0, there: Set[Value] | None = None
-) -> float:
+    kernel: Kernel, target: Target, resident: int, bytes: float = 0.0, there: Set[Value] | None = None,
+    busy: float | None = None,
+) -> float:  # fmt: skip
     """Clocks per workgroup of a unit that holds so many at a time. `bytes`: a workgroup's share of the arrays, which
     memory moves once at the least, as far as the kernel asks for so much. `there`: results of loads that nobody waits
     for, nor for copies then, as if they had been asked for early enough; a workgroup that is alone does not wait for
     its other waves either, since barriers may come to stand elsewhere. So no order takes less in which these come
-    earlier."""
+    earlier. `busy`: what `unit_clocks` says of it, where that is known."""
     alone = _Alone(target, kernel.waves, there, resident == 1).clocks(kernel.body)
     moved = kernel.block * sum(op.attrs["bytes"] * times for op, times in issued(kernel.body) if op.name in MOVES)
     memory = min(bytes, moved) * target.units / (target.memory_rate or inf)
-    busy = max(memory, unit_clocks(kernel, target, resident))
+    busy = max(memory, unit_clocks(kernel, target, resident) if busy is None else busy)
     return queued(max(0.0, alone - busy), busy, resident)
 
 
@@ -68,6 +69,7 @@ class _Alone:
 
     def __init__(self, target: Target, waves: int, there: Set[Value] | None, alone: bool):
         self.target, self.waves, self.there = target, waves, there
+        self.valu = target.cost("valu")
         self.apart = alone and there is not None
         self.rounds = -(-waves // target.simds)
         self.now = self.end = 0.0
@@ -113,9 +115,9 @@ class _Alone:
                     times[key] = at + clocks  # type: ignore[index]
 
     def op(self, op: Op) -> None:
-        start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
         if op.name == "yield":
             return
+        start = started(self.now, op, self.ready)
         if op.name in NAMES or op.name == "readfirst":
             self.ready.update(dict.fromkeys(op.results, start))
             return
@@ -149,7 +151,7 @@ class _Alone:
 
     def price(self, op: Op) -> tuple[str, float, float]:
         """(unit, clocks that all waves together keep it busy for, clocks from then on until results are there)."""
-        target, valu = self.target, self.target.cost("valu")
+        target, valu = self.target, self.valu
         if op.name in PORTS or op.name in LOADS:
             cost = port_cost(op, target)
             from_memory = op.name in LOADS or op.name == COPY

@@ -8,6 +8,7 @@ itself finds something else to do meanwhile, but for what hangs on each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 
 from wavedsl.ir.kernel.kernel_ir import Op, Region, Value
@@ -42,11 +43,20 @@ def trip_clocks(loop: Op, target: Target, beside: int, waves: int) -> float:
     return max([walk.now, walk.end, walk.issued * beside, *busy])
 
 
+def started(now: float, op: Op, ready: Mapping[Value, float]) -> float:
+    """When an op that comes at `now` has its operands."""
+    for a in op.args:
+        there = ready.get(a)
+        if there is not None and there > now:
+            now = there
+    return now
+
+
 class Walk:
     """A wave in a body: its clock, when the last result comes, clocks that it issued for and kept units busy for."""
 
     def __init__(self, target: Target):
-        self.target = target
+        self.target, self.valu = target, target.cost("valu")
         self.now = self.end = self.issued = 0.0
         self.busy: dict[str, float] = {}
         self.ready: dict[Value, float] = {}
@@ -58,7 +68,7 @@ class Walk:
             self.step(op)
 
     def step(self, op: Op) -> None:
-        start = max([self.now, *(self.ready.get(a, 0.0) for a in op.args)])
+        start = started(self.now, op, self.ready)
         issue, latency = self.price(op)
         if op.name == "barrier":
             self.now = max(start, self.end)
@@ -75,7 +85,7 @@ class Walk:
 
     def price(self, op: Op) -> tuple[float, float]:
         """(clocks to issue it, clocks from then on until its results are there)."""
-        target, valu = self.target, self.target.cost("valu")
+        target, valu = self.target, self.valu
         by_itself = target.assembler_schedules
         if op.name in NAMES or op.name in ("yield", "readfirst"):
             return 0.0, 0.0
@@ -94,4 +104,4 @@ class Walk:
         return turn * many, valu.latency if by_itself else 0.0
 
 
-__all__ = ["FROM_MEMORY", "Walk", "trip_clocks", "trips_to_cover"]
+__all__ = ["FROM_MEMORY", "Walk", "started", "trip_clocks", "trips_to_cover"]

@@ -7,9 +7,7 @@ latencies: it is a comparison between kernels that compute the same, not a predi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
+from wavedsl.ir.kernel.kernel_ir import ROWS, Kernel, Op, Region
 from wavedsl.ir.kernel.meetings import MEETINGS
 from wavedsl.ir.kernel.unroll import static_trips
 from wavedsl.ir.target import Target, Unit
@@ -65,16 +63,16 @@ def meeting_clocks(kernel: Kernel, target: Target) -> float:
     return meetings * (stored.cycles + met.latency + loaded.latency)
 
 
-def issued(region: Region, times: int = 1) -> Iterator[tuple[Op, int]]:
+def issued(region: Region, times: int = 1) -> list[tuple[Op, int]]:
     """Ops, and how often a wave issues each."""
+    found: list[tuple[Op, int]] = []
     for op in region.ops:
-        yield op, times
-        trips = 1
-        if op.name == "for":
-            known = static_trips(op)
-            trips = UNKNOWN if known is None else known
-        for body in op.regions:
-            yield from issued(body, times * trips)
+        found.append((op, times))
+        if op.regions:
+            known = static_trips(op) if op.name == "for" else 1
+            for body in op.regions:
+                found += issued(body, times * (UNKNOWN if known is None else known))
+    return found
 
 
 def port_cost(op: Op, target: Target) -> Unit:
@@ -90,7 +88,7 @@ def _cost(op: Op, target: Target) -> tuple[str, float]:
         return cost.unit, cost.cycles
     if op.name in ("mma", "mma.scaled"):
         return "matrix", op.attrs["atom"].cycles
-    if op.name in NAMES or not op.row.pure or (target.scalar_registers and all(v.uniform for v in op.results)):
+    if op.name in NAMES or not ROWS[op.name].pure or (target.scalar_registers and all(v.uniform for v in op.results)):
         return "", 0.0
     valu = target.cost("valu")
     return valu.unit, valu.cycles * max([1, *(v.type.n for v in op.results)])

@@ -272,9 +272,7 @@ class Check:
         loads = {a.name for a in t.load_atoms} | {"vector"}
         if not self.names & _LIMITED:
             return
-        for op in k.body.walk():
-            if op.name not in _LIMITED:
-                continue
+        for op in [op for op in k.body.walk() if op.name in _LIMITED]:
             attrs = op.attrs
             if op.name in ("load.global", "store.global", "copy.async", "atomic.global"):
                 self.immediate(op, "imm", t.global_imm)

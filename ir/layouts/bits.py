@@ -203,6 +203,14 @@ class Bits:
             found = self._memo["dims"] = tuple(dict.fromkeys(kind_of(o) for o in self.outs))
         return found
 
+    @property
+    def input_kinds(self) -> frozenset[str]:
+        """Kinds of the input bits."""
+        found: frozenset[str] | None = self._memo.get("input_kinds")
+        if found is None:
+            found = self._memo["input_kinds"] = frozenset(map(kind_of, self.ins))
+        return found
+
     def width(self, dim: str) -> int:
         """Output bits of a dimension."""
         memo = self._memo.setdefault("width", {})
@@ -356,9 +364,13 @@ class Bits:
 
     def onto(self, *dims: str) -> Bits:
         """Projection on these output dimensions; input bits that drove only others become replicas."""
-        keep = [j for j, o in enumerate(self.outs) if kind_of(o) in dims]
-        cols = (sum((c >> j & 1) << n for n, j in enumerate(keep)) for c in self.cols)
-        return Bits(self.ins, (self.outs[j] for j in keep), cols)
+        memo = self._memo.setdefault("onto", {})
+        found = memo.get(dims)
+        if found is None:
+            keep = [j for j, o in enumerate(self.outs) if kind_of(o) in dims]
+            cols = (sum((c >> j & 1) << n for n, j in enumerate(keep)) for c in self.cols)
+            found = memo[dims] = Bits(self.ins, (self.outs[j] for j in keep), cols)
+        return found
 
     def append(self, dim: str, names: str) -> Bits:
         """More input bits on top of a dimension: `append("M", "r0 w0")` doubles its extent twice. Bars are ignored."""

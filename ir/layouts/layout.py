@@ -72,8 +72,8 @@ class Layout:
     _memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        strange = [name_of(b) for b in self.inner.ins if kind_of(b) not in INPUT_ORDER]
-        if strange:
+        if not self.inner.input_kinds <= INPUT_ORDER.keys():
+            strange = [name_of(b) for b in self.inner.ins if kind_of(b) not in INPUT_ORDER]
             raise CompileError(f"a layout has e, r, l and w bits, not {', '.join(strange)}")
         canonical = self.inner.canonical()
         if canonical is not self.inner:
@@ -253,13 +253,23 @@ class Layout:
 
     def lane_columns(self, dim: str) -> tuple[int, ...]:
         """Per lane bit, what it adds (by XOR inside the box) to the coordinate of `dim`."""
-        cols = self.inner.coordinate_columns(dim)
-        return tuple(c for b, c in zip(self.inner.ins, cols) if kind_of(b) == "l")
+        memo = self.inner._memo.setdefault("lane_columns", {})
+        found: tuple[int, ...] | None = memo.get(dim)
+        if found is None:
+            cols = self.inner.coordinate_columns(dim)
+            found = memo[dim] = tuple(c for b, c in zip(self.inner.ins, cols) if kind_of(b) == "l")
+        return found
 
     # -- derived layouts
 
     def project(self, dim: str) -> Layout:
         """The layout of a reduction over `dim`: its lane and wave bits become replicas, its registers disappear."""
+        found: Layout | None = self._memo.setdefault("project", {}).get(dim)
+        if found is None:
+            found = self._memo["project"][dim] = self._projected(dim)
+        return found
+
+    def _projected(self, dim: str) -> Layout:
         gone = []
         for b, c, along in zip(self.inner.ins, self.inner.cols, self.inner.coordinate_columns(dim)):
             if along and kind_of(b) in REGISTER_KINDS:

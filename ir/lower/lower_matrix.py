@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from wavedsl.ir import dtypes as dt
@@ -44,15 +45,24 @@ def port_registers(
         first = layout.element_at({d: v for d, v in offset.items() if d in layout.dims})
         return list(range(first * bits // 32, first * bits // 32 + words))
     out = []
-    for e in range(0, elements, per):
-        at = dict(offset)
-        for dim, text in ((dims[0], strings[side]), (dims[1], strings["K"])):
-            for position, source in enumerate(text.split()):
-                if source.startswith("e") and e >> int(source[1:]) & 1 and dim:
-                    at[dim] = at.get(dim, 0) + (1 << position)
-        index = layout.element_at({d: v for d, v in at.items() if d in layout.dims})
-        out.append(index // per)
+    held = {d: v for d, v in offset.items() if d in layout.dims}
+    for places in _places((strings[side], strings["K"]), elements, per):
+        at = dict(held)
+        for dim, place in zip(dims, places):
+            if place and dim in layout.dims:
+                at[dim] = at.get(dim, 0) + place
+        out.append(layout.element_at(at) // per)
     return out
+
+
+@lru_cache(64)
+def _places(texts: tuple[str, str], elements: int, per: int) -> list[tuple[int, ...]]:
+    """Where every register's first element stands along the two dimensions of a fragment whose bits these are."""
+    columns = [
+        [(int(source[1:]), 1 << position) for position, source in enumerate(text.split()) if source.startswith("e")]
+        for text in texts
+    ]
+    return [tuple(sum(c for i, c in column if e >> i & 1) for column in columns) for e in range(0, elements, per)]
 
 
 def mma_steps(low: Lowering, n: Node) -> list[Step]:

@@ -27,6 +27,8 @@ def late_loads(kernel: Kernel, target: Target) -> tuple[str, ...]:
 
 def resident_groups(kernel: Kernel, target: Target, groups: int) -> int:
     """Workgroups that a unit has of a kernel at a time, `groups` at the most; 0: nobody knows."""
+    if groups == 1:
+        return 1
     found = target.resident_waves(pressure(kernel, target), kernel.shared_bytes, kernel.block) // kernel.waves
     return max(1, min(found, groups) if groups else found)
 

@@ -165,14 +165,20 @@ def pinned_span(steps: Sequence[Step], nodes: Sequence[SchedNode], edges: Sequen
     for e in edges:
         if e.distance == 0:
             incoming[e.dst].append(e)
-    users: dict[str, list[tuple[int, int]]] = {}
+    users: dict[str, dict[int, int]] = {}
+    """Per unit and number of ticks a bit mask of the pinned steps that occupy it for so long."""
+    longest_of: dict[int, int] = {}
+    """Per number of ticks that a step occupies a unit for, the most first, a bit mask of these steps."""
     for v, node in enumerate(nodes):
-        if pinned[v]:
-            for unit, ticks in node.resources:
-                users.setdefault(unit, []).append((1 << v, ticks))
+        for unit, ticks in node.resources:
+            longest_of[ticks] = longest_of.get(ticks, 0) | 1 << v
+            if pinned[v]:
+                masks = users.setdefault(unit, {})
+                masks[ticks] = masks.get(ticks, 0) | 1 << v
+    longest_of = dict(sorted(longest_of.items(), reverse=True))
 
     def busy(mask: int) -> int:
-        return max((sum(t for bit, t in found if bit & mask) for found in users.values()), default=0)
+        return max((sum([t * (m & mask).bit_count() for t, m in masks.items()]) for masks in users.values()), default=0)
 
     order = topological_order(len(steps), edges)
     start = [0] * len(steps)
@@ -195,7 +201,7 @@ def pinned_span(steps: Sequence[Step], nodes: Sequence[SchedNode], edges: Sequen
         if not pinned[v]:
             continue
         if after[v] not in known:
-            widest = max((t for n in nodes for _, t in n.resources if after[v] >> n.id & 1), default=0)
+            widest = next((t for t, m in longest_of.items() if m & after[v]), 0)
             known[after[v]] = busy(after[v]) - widest
         longest = max(longest, start[v] + max(0, known[after[v]]))
     return longest

@@ -65,11 +65,11 @@ def place_barriers(
         if last >= 0 and writers.get(buffer) and not cyclic:
             arcs.append(_Arc(last + 1, min(place[w] for w in writers[buffer]), buffer))
         elif cyclic:
-            for a, b in (pair for other in earlier for pair in ((other, buffer), (buffer, other))):
+            for read, written in (pair for other in earlier for pair in ((other, buffer), (buffer, other))):
                 # They take turns in every trip: who writes next does so in this one or in the next.
-                behind = max((place[r] for r in readers.get(a, ())), default=-1) + 1
-                first = min((place[w] + body.stages[w] * n for w in writers.get(b, ())), default=behind)
-                arcs.append(_Arc(behind, behind + (first - behind) % n, b))
+                behind = max((place[r] for r in readers.get(read, ())), default=-1) + 1
+                first = min((place[w] + body.stages[w] * n for w in writers.get(written, ())), default=behind)
+                arcs.append(_Arc(behind, behind + (first - behind) % n, written))
     given = frozenset(at or ())
     body.barriers = {}
     if not arcs:
