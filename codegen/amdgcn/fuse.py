@@ -50,6 +50,8 @@ class Pattern:
     """Which operand of the outer op the inner op may be: `either` or `first`."""
     fits: Callable[[Op, Op, Value | None], bool]
     """(outer, inner, the other operand) → whether the instruction computes it."""
+    row: str = ""
+    """What `FUSED` calls the inner op, where that is not its name."""
 
 
 def _shift_is_constant(outer: Op, inner: Op, other: Value | None) -> bool:
@@ -68,6 +70,10 @@ def _small(outer: Op, inner: Op, other: Value | None) -> bool:
     return all(unsigned24(v) for v in inner.args)
 
 
+def _small_of_signs(outer: Op, inner: Op, other: Value | None) -> bool:
+    return all(signed24(v) for v in inner.args)
+
+
 def _no_common_bits(outer: Op, inner: Op, other: Value | None) -> bool:
     assert other is not None
     zeros = inner.results[0].zeros | other.zeros
@@ -81,9 +87,15 @@ def unsigned24(v: Value) -> bool:
     return v.lo is not None and v.hi is not None and v.lo >= 0 and v.hi < 1 << 24
 
 
+def signed24(v: Value) -> bool:
+    """Whether the value is known to lie in -2^23 .. 2^23 - 1."""
+    return v.lo is not None and v.hi is not None and v.lo >= -(1 << 23) and v.hi < 1 << 23
+
+
 PATTERNS = (
     Pattern("add", "shl", "either", _shift_is_constant),
     Pattern("add", "mul", "either", _small),
+    Pattern("add", "mul", "either", _small_of_signs, "mul of signs"),
     Pattern("add", "and", "either", _no_common_bits),
     Pattern("add", "xor", "either", _always),
     Pattern("add", "add", "either", _always),
@@ -92,6 +104,8 @@ PATTERNS = (
     Pattern("or", "or", "either", _always),
     Pattern("shl", "add", "first", _outer_shift_is_constant),
     Pattern("min_u", "min_u", "either", _always),
+    Pattern("min_s", "min_s", "either", _always),
+    Pattern("max_s", "max_s", "either", _always),
 )
 _BY_OUTER: dict[str, list[Pattern]] = {}
 for _p in PATTERNS:
@@ -295,7 +309,7 @@ def _match(
             continue
         sources = (*inner.args, other)
         if _scalars(sources) <= 1:
-            return Fusion(FUSED[p.outer, p.inner], sources), v.id
+            return Fusion(FUSED[p.outer, p.row or p.inner], sources), v.id
     return None
 
 

@@ -32,7 +32,8 @@ FUSED = {
     ("add", "xor"): "v_xad_u32", ("add", "add"): "v_add3_u32", ("or", "shl"): "v_lshl_or_b32",
     ("or", "and"): "v_and_or_b32", ("or", "or"): "v_or3_b32", ("shl", "add"): "v_add_lshl_u32",
     ("and", "lshr"): "v_bfe_u32", ("fmax", "fmax"): "v_max3_f32", ("fmin", "fmin"): "v_min3_f32",
-    ("min_u", "min_u"): "v_min3_u32",
+    ("min_u", "min_u"): "v_min3_u32", ("min_s", "min_s"): "v_min3_i32", ("max_s", "max_s"): "v_max3_i32",
+    ("add", "mul of signs"): "v_mad_i32_i24",
 }  # fmt: skip
 """(outer op, inner op) → the three-source instruction for both."""
 LIMIT = "v_med3_f32"

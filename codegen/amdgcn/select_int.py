@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from wavedsl.codegen.amdgcn import roles
-from wavedsl.codegen.amdgcn.fuse import Fusion, under_mask, unsigned24
+from wavedsl.codegen.amdgcn.fuse import Fusion, signed24, under_mask, unsigned24
 from wavedsl.codegen.amdgcn.machine import Operand, Ref
 from wavedsl.codegen.amdgcn.select import Compare, Selector, is_inline, lower
 from wavedsl.ir.kernel.fold_rules import MIRROR
@@ -82,14 +82,10 @@ def mul(s: Selector, op: Op) -> None:
         s.emit(s.rows.s_mul_i32, s.result(op, "s"), x, y)
     elif unsigned24(a) and unsigned24(b):
         s.valu(s.rows.v_mul_u32_u24, s.result(op), s.operand(a), s.operand(b), True)
-    elif _signed24(a) and _signed24(b):
+    elif signed24(a) and signed24(b):
         s.valu(s.rows.v_mul_i32_i24, s.result(op), s.operand(a), s.operand(b), True)
     else:
         s.vop3(s.rows.v_mul_lo_u32, s.result(op), s.operand(a), s.operand(b))
-
-
-def _signed24(v: Value) -> bool:
-    return v.lo is not None and v.hi is not None and v.lo >= -(1 << 23) and v.hi < 1 << 23
 
 
 @lower("mulhi_u")

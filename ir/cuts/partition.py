@@ -21,7 +21,7 @@ from typing import Any
 
 from wavedsl.ir.cuts.loop_waves import lines_and_rows, lines_of_columns, waves_along_loops
 from wavedsl.ir.cuts.product_waves import Share, dims_of_all, other_ways
-from wavedsl.ir.cuts.row_waves import LANE_WORDS, check_rows, fewer_rows, share_rows
+from wavedsl.ir.cuts.row_waves import LANE_WORDS, check_rows, fewer_rows, most_elements, share_rows
 from wavedsl.ir.dataflow.constraints import ResolvedConstraints, ResolvedDim, divisors, whole_tiles
 from wavedsl.ir.dataflow.graph import PRODUCTS, Graph, Node, Region, ValueType, factors, xor_of_index
 from wavedsl.ir.dataflow.views import unmapped_dims
@@ -448,7 +448,7 @@ def _wave_tiles(
     elif matrix:
         wanted = target.default_waves
     else:
-        elements = prod(p.tile for p in dims.values() if p.role != "index")
+        elements = most_elements(graph, {d: p.tile for d, p in dims.items() if p.role != "index"})
         wanted = max(1, min(4, elements // (target.wave_size * 4)))
     # An asynchronous instruction reads its columns' operand anew for every 64 rows: wide tiles of few rows read least.
     wide = target.asynchronous

@@ -173,6 +173,12 @@ def _dims(n: Node) -> tuple[Any, ...]:
     return () if found is None else found.dims
 
 
+def most_elements(graph: Graph, tiles: Mapping[Any, int]) -> int:
+    """Elements of the largest value of a tile: dimensions that no value has together do not make it larger."""
+    types = (t for n in graph.all_nodes() for t in (n.type if isinstance(n.type, tuple) else (n.type,)))
+    return max((prod(tiles.get(d, 1) for d in t.dims) for t in types if t is not None), default=1)
+
+
 def _types(graph: Graph) -> Iterable[tuple[Node, ValueType]]:
     """Values in registers, with the nodes that make them."""
     for n in graph.all_nodes():
@@ -276,4 +282,4 @@ def _cut(row: Any, widest: Widest, dims: Mapping[Any, DimPlan]) -> str:
     return f"give each workgroup a part: wd.WorkgroupConstraint({t.dims[0]}, 4, 0)"
 
 
-__all__ = ["LANE_WORDS", "check_rows", "fewer_rows", "share_rows"]
+__all__ = ["LANE_WORDS", "check_rows", "fewer_rows", "most_elements", "share_rows"]

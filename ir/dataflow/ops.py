@@ -253,6 +253,7 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
                 hint += f"; of a batch, one at a time: wd.WorkgroupConstraint({missing[0]}, 1, <axis>)"
             if extra and len(extra) == len(missing):
                 hint = f"if {names(extra)} and {names(missing)} are the same, give them one name; else {hint}"
+                hint += _part(argument, mapping, missing[0], extra[0])
             raise TraceError(
                 f"{op}: the value has dimensions [{names(t.dims)}], but {argument.name} takes [{names(want)}]: "
                 f"the value {' and '.join(what)}",
@@ -264,6 +265,17 @@ def _target(types: Types, attrs: dict[str, Any], scope: Scope, op: str, values: 
                 hint=f"wd.cast(x, wd.{argument.dtype})",
             )
     return argument
+
+
+def _part(argument: Argument, mapping: Mapping | None, whole: Any, part: Any) -> str:
+    """How a part of a dimension is written that has a dimension of its own, where `a[C:]`, which has the name of the
+    whole, may have been meant as one."""
+    if mapping is None or whole not in argument.dims or not part.is_Symbol:
+        return ""
+    if mapping.coords[argument.dims.index(whole)] == whole:
+        return ""
+    keys = ", ".join(f"s : s + {part}" if d == whole else ":" for d in argument.dims)
+    return f"; a part of {whole} that is {part} long says where it ends: {argument.name}[{keys}]"
 
 
 def _write(types: Types, attrs: dict[str, Any], scope: Scope) -> None:

@@ -105,21 +105,21 @@ def _float_divide(b: Builder, dtype: DType, x: Value, y: Value) -> tuple[Value, 
 
 
 def _int_divide(b: Builder, dtype: DType, x: Value, y: Value) -> tuple[Value, Value]:
-    """Floor quotient and remainder with the divisor's sign, from an unsigned division of magnitudes."""
+    """Floor quotient and remainder with the divisor's sign, from an unsigned division.
+
+    By y < 0, floor(x / y) is ~floor((x - 1) / -y); of a dividend u < 0, floor(u / d) is ~floor(~u / d). Of the least
+    number less one, which has no room in its type, ~u has room as an unsigned number.
+    """
     if _unsigned(dtype):
         return b.udiv(x, y), b.urem(x, y)
     if isinstance(y.const, int) and y.const > 0:
         return b.floordiv(x, y.const), b.floormod(x, y.const)
-    zero = b.zero(x.type)
-    x_low, y_low = b.cmp("slt", x, zero), b.cmp("slt", y, zero)
-    ax, ay = b.select(x_low, b.neg(x), x), b.select(y_low, b.neg(y), y)
-    q = b.udiv(ax, ay)
-    r = b.sub(ax, b.mul(q, ay))  # a quotient is rounded by it: one division for both
-    differ = b.pxor(x_low, y_low)
-    rest = b.cmp("ne", r, zero)
-    quotient = b.select(differ, b.sub(b.neg(q), b.select(rest, b.const(1, x.type), zero)), q)
-    inside = b.select(b.pand(differ, rest), b.sub(ay, r), r)
-    return quotient, b.select(y_low, b.neg(inside), inside)
+    last = 31 if x.type is I32 else 63
+    y_sign = b.ashr(y, last)  # -1 below zero, else 0
+    u = b.add(x, y_sign)
+    u_sign = b.ashr(b.or_(x, u), last)
+    q = b.xor(b.udiv(b.xor(u, u_sign), b.sub(b.xor(y, y_sign), y_sign)), b.xor(u_sign, y_sign))
+    return q, b.sub(x, b.mul(q, y))  # one division for both
 
 
 @_rule("neg")

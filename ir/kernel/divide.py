@@ -1,4 +1,5 @@
-"""Division of integers while building kernel IR: shifts, masks, multiplications; the op only by run-time divisors.
+"""Division of integers while building kernel IR: shifts, masks, multiplications; the op only by run-time divisors that
+differ between lanes, or where the chip has no registers for what lanes have in common.
 
 In: a builder, a value, a divisor. Out: a value whose range says what a quotient or remainder can be. INVARIANT: exact
 for every input in the value's range, all of u32 included.
@@ -9,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from wavedsl.ir.kernel.facts import BITS, MASKS, normalise
-from wavedsl.ir.kernel.kernel_ir import I32, I64, Value
+from wavedsl.ir.kernel.facts import BITS, MASKS, TRANSFER, normalise
+from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, Value
 
 if TYPE_CHECKING:
     from wavedsl.ir.kernel.build_values import Values
@@ -50,7 +51,7 @@ def udiv(b: Values, a: Any, d: Any) -> Value:
         a = b.const(a, d.type if d.__class__ is not int else I32)
     c = d if d.__class__ is int else d.const
     if c is None:
-        return b._int("udiv", a, d)
+        return _by_common(b, a, d)[0] if _is_common(b, a, d) else b._int("udiv", a, d)
     bits = BITS[a.type.kind]
     c &= MASKS[bits]
     if c == 0:
@@ -105,13 +106,39 @@ def _high_product(b: Values, a: Value, m: int) -> Value:
     return b.add(b.add(b.mul_wide_u(high, m_high), b.lshr(first, 32)), b.lshr(second, 32))
 
 
+def _is_common(b: Values, a: Value, d: Value) -> bool:
+    """Whether each lane divides by the same number of 32 bits, and scalar registers hold such."""
+    return b.target is not None and b.target.scalar_registers and d.uniform and not a.uniform and a.type is I32
+
+
+_BELOW = float.fromhex("0x1.fffff8p31")
+"""2^32 less four units of f32's last place: more than the roundings of a divisor, its reciprocal and a product add."""
+
+
+def _by_common(b: Values, a: Value, d: Value) -> tuple[Value, Value]:
+    """Unsigned quotient and remainder by a divisor that lanes have in common, whose inverse is computed once, where the
+    divisor is known: z = (2^32 - 1) // d. 2^32 / d is at most 1 above z, so a z / 2^32 is less than 1 below a / d, and
+    one comparison mends its floor.
+
+    An estimate of the inverse from f32 is no larger than 2^32 / d, and a Newton step leaves it at most 1 below z."""
+    z = b.cvt(b.fmul(b.rcp(b.cvt(d, F32, unsigned=True)), b.f32(_BELOW)), I32, unsigned=True)
+    z = b.add(z, b.mulhi_u(z, b.neg(b.mul(z, d))))
+    z = b.select(b.cmp("ult", b.sub(-1, b.mul(z, d)), d), z, b.add(z, 1))
+    q = b.mulhi_u(a, z)
+    r = b.sub(a, b.mul(q, d))
+    low = b.cmp("uge", r, d)
+    quotient, rest = b.select(low, b.add(q, 1), q), b.select(low, b.sub(r, d), r)
+    bounds = (TRANSFER[name]((a, d), {}, 32) for name in ("udiv", "urem"))
+    return tuple(narrow(b, v, lo, hi) for v, (lo, hi, _) in zip((quotient, rest), bounds))  # type: ignore[return-value]
+
+
 def urem(b: Values, a: Any, d: Any) -> Value:
     """Unsigned remainder of a value by a value or a Python int."""
     if a.__class__ is int:
         a = b.const(a, d.type if d.__class__ is not int else I32)
     c = d if d.__class__ is int else d.const
     if c is None:
-        return b._int("urem", a, d)
+        return _by_common(b, a, d)[1] if _is_common(b, a, d) else b._int("urem", a, d)
     bits = BITS[a.type.kind]
     c &= MASKS[bits]
     if c == 0:

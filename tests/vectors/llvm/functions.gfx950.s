@@ -5254,6 +5254,222 @@ min3_u32:                               ; @min3_u32
 	.set min3_u32.has_indirect_call, 0
 	.section	.AMDGPU.csdata,"",@progbits
 	.text
+	.globl	min3_i32                        ; -- Begin function min3_i32
+	.p2align	8
+	.type	min3_i32,@function
+min3_i32:                               ; @min3_i32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_min3_i32 v1, v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel min3_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end72:
+	.size	min3_i32, .Lfunc_end72-min3_i32
+                                        ; -- End function
+	.set min3_i32.num_vgpr, 4
+	.set min3_i32.num_agpr, 0
+	.set min3_i32.numbered_sgpr, 16
+	.set min3_i32.num_named_barrier, 0
+	.set min3_i32.private_seg_size, 0
+	.set min3_i32.uses_vcc, 0
+	.set min3_i32.uses_flat_scratch, 0
+	.set min3_i32.has_dyn_sized_stack, 0
+	.set min3_i32.has_recursion, 0
+	.set min3_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	max3_i32                        ; -- Begin function max3_i32
+	.p2align	8
+	.type	max3_i32,@function
+max3_i32:                               ; @max3_i32
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_max3_i32 v1, v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel max3_i32
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end73:
+	.size	max3_i32, .Lfunc_end73-max3_i32
+                                        ; -- End function
+	.set max3_i32.num_vgpr, 4
+	.set max3_i32.num_agpr, 0
+	.set max3_i32.numbered_sgpr, 16
+	.set max3_i32.num_named_barrier, 0
+	.set max3_i32.private_seg_size, 0
+	.set max3_i32.uses_vcc, 0
+	.set max3_i32.uses_flat_scratch, 0
+	.set max3_i32.has_dyn_sized_stack, 0
+	.set max3_i32.has_recursion, 0
+	.set max3_i32.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
+	.globl	mad_i24                         ; -- Begin function mad_i24
+	.p2align	8
+	.type	mad_i24,@function
+mad_i24:                                ; @mad_i24
+	s_load_dwordx8 s[8:15], s[4:5], 0x0
+	v_and_b32_e32 v0, 0x3ff, v0
+	v_lshlrev_b32_e32 v0, 2, v0
+	s_waitcnt lgkmcnt(0)
+	global_load_dword v1, v0, s[8:9]
+	global_load_dword v2, v0, s[10:11]
+	global_load_dword v3, v0, s[12:13]
+	s_waitcnt vmcnt(0)
+	v_mad_i32_i24 v1, v1, v2, v3
+	global_store_dword v0, v1, s[14:15]
+	s_endpgm
+	.section	.rodata,"a",@progbits
+	.p2align	6, 0x0
+	.amdhsa_kernel mad_i24
+		.amdhsa_group_segment_fixed_size 0
+		.amdhsa_private_segment_fixed_size 0
+		.amdhsa_kernarg_size 32
+		.amdhsa_user_sgpr_count 8
+		.amdhsa_user_sgpr_dispatch_ptr 1
+		.amdhsa_user_sgpr_queue_ptr 1
+		.amdhsa_user_sgpr_kernarg_segment_ptr 1
+		.amdhsa_user_sgpr_dispatch_id 1
+		.amdhsa_user_sgpr_kernarg_preload_length 0
+		.amdhsa_user_sgpr_kernarg_preload_offset 0
+		.amdhsa_user_sgpr_private_segment_size 0
+		.amdhsa_uses_dynamic_stack 0
+		.amdhsa_enable_private_segment 0
+		.amdhsa_system_sgpr_workgroup_id_x 1
+		.amdhsa_system_sgpr_workgroup_id_y 1
+		.amdhsa_system_sgpr_workgroup_id_z 1
+		.amdhsa_system_sgpr_workgroup_info 0
+		.amdhsa_system_vgpr_workitem_id 2
+		.amdhsa_next_free_vgpr 4
+		.amdhsa_next_free_sgpr 16
+		.amdhsa_accum_offset 4
+		.amdhsa_reserve_vcc 0
+		.amdhsa_float_round_mode_32 0
+		.amdhsa_float_round_mode_16_64 0
+		.amdhsa_float_denorm_mode_32 3
+		.amdhsa_float_denorm_mode_16_64 3
+		.amdhsa_dx10_clamp 1
+		.amdhsa_ieee_mode 1
+		.amdhsa_fp16_overflow 0
+		.amdhsa_tg_split 0
+		.amdhsa_exception_fp_ieee_invalid_op 0
+		.amdhsa_exception_fp_denorm_src 0
+		.amdhsa_exception_fp_ieee_div_zero 0
+		.amdhsa_exception_fp_ieee_overflow 0
+		.amdhsa_exception_fp_ieee_underflow 0
+		.amdhsa_exception_fp_ieee_inexact 0
+		.amdhsa_exception_int_div_zero 0
+	.end_amdhsa_kernel
+	.text
+.Lfunc_end74:
+	.size	mad_i24, .Lfunc_end74-mad_i24
+                                        ; -- End function
+	.set mad_i24.num_vgpr, 4
+	.set mad_i24.num_agpr, 0
+	.set mad_i24.numbered_sgpr, 16
+	.set mad_i24.num_named_barrier, 0
+	.set mad_i24.private_seg_size, 0
+	.set mad_i24.uses_vcc, 0
+	.set mad_i24.uses_flat_scratch, 0
+	.set mad_i24.has_dyn_sized_stack, 0
+	.set mad_i24.has_recursion, 0
+	.set mad_i24.has_indirect_call, 0
+	.section	.AMDGPU.csdata,"",@progbits
+	.text
 	.globl	fma_of_negatives                ; -- Begin function fma_of_negatives
 	.p2align	8
 	.type	fma_of_negatives,@function
@@ -5311,8 +5527,8 @@ fma_of_negatives:                       ; @fma_of_negatives
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end72:
-	.size	fma_of_negatives, .Lfunc_end72-fma_of_negatives
+.Lfunc_end75:
+	.size	fma_of_negatives, .Lfunc_end75-fma_of_negatives
                                         ; -- End function
 	.set fma_of_negatives.num_vgpr, 7
 	.set fma_of_negatives.num_agpr, 0
@@ -5383,8 +5599,8 @@ fma_of_negative:                        ; @fma_of_negative
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end73:
-	.size	fma_of_negative, .Lfunc_end73-fma_of_negative
+.Lfunc_end76:
+	.size	fma_of_negative, .Lfunc_end76-fma_of_negative
                                         ; -- End function
 	.set fma_of_negative.num_vgpr, 4
 	.set fma_of_negative.num_agpr, 0
@@ -5455,8 +5671,8 @@ min3_f32:                               ; @min3_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end74:
-	.size	min3_f32, .Lfunc_end74-min3_f32
+.Lfunc_end77:
+	.size	min3_f32, .Lfunc_end77-min3_f32
                                         ; -- End function
 	.set min3_f32.num_vgpr, 4
 	.set min3_f32.num_agpr, 0
@@ -5528,8 +5744,8 @@ max_of_neighbours:                      ; @max_of_neighbours
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end75:
-	.size	max_of_neighbours, .Lfunc_end75-max_of_neighbours
+.Lfunc_end78:
+	.size	max_of_neighbours, .Lfunc_end78-max_of_neighbours
                                         ; -- End function
 	.set max_of_neighbours.num_vgpr, 3
 	.set max_of_neighbours.num_agpr, 0
@@ -5601,8 +5817,8 @@ min_of_mirrored:                        ; @min_of_mirrored
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end76:
-	.size	min_of_mirrored, .Lfunc_end76-min_of_mirrored
+.Lfunc_end79:
+	.size	min_of_mirrored, .Lfunc_end79-min_of_mirrored
                                         ; -- End function
 	.set min_of_mirrored.num_vgpr, 3
 	.set min_of_mirrored.num_agpr, 0
@@ -5674,8 +5890,8 @@ product_of_halves:                      ; @product_of_halves
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end77:
-	.size	product_of_halves, .Lfunc_end77-product_of_halves
+.Lfunc_end80:
+	.size	product_of_halves, .Lfunc_end80-product_of_halves
                                         ; -- End function
 	.set product_of_halves.num_vgpr, 3
 	.set product_of_halves.num_agpr, 0
@@ -5756,8 +5972,8 @@ quotient_f64:                           ; @quotient_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end78:
-	.size	quotient_f64, .Lfunc_end78-quotient_f64
+.Lfunc_end81:
+	.size	quotient_f64, .Lfunc_end81-quotient_f64
                                         ; -- End function
 	.set quotient_f64.num_vgpr, 13
 	.set quotient_f64.num_agpr, 0
@@ -5826,8 +6042,8 @@ neg_f64:                                ; @neg_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end79:
-	.size	neg_f64, .Lfunc_end79-neg_f64
+.Lfunc_end82:
+	.size	neg_f64, .Lfunc_end82-neg_f64
                                         ; -- End function
 	.set neg_f64.num_vgpr, 3
 	.set neg_f64.num_agpr, 0
@@ -5919,8 +6135,8 @@ root_f64:                               ; @root_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end80:
-	.size	root_f64, .Lfunc_end80-root_f64
+.Lfunc_end83:
+	.size	root_f64, .Lfunc_end83-root_f64
                                         ; -- End function
 	.set root_f64.num_vgpr, 11
 	.set root_f64.num_agpr, 0
@@ -5994,8 +6210,8 @@ ne_u64:                                 ; @ne_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end81:
-	.size	ne_u64, .Lfunc_end81-ne_u64
+.Lfunc_end84:
+	.size	ne_u64, .Lfunc_end84-ne_u64
                                         ; -- End function
 	.set ne_u64.num_vgpr, 6
 	.set ne_u64.num_agpr, 0
@@ -6069,8 +6285,8 @@ le_u64:                                 ; @le_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end82:
-	.size	le_u64, .Lfunc_end82-le_u64
+.Lfunc_end85:
+	.size	le_u64, .Lfunc_end85-le_u64
                                         ; -- End function
 	.set le_u64.num_vgpr, 6
 	.set le_u64.num_agpr, 0
@@ -6144,8 +6360,8 @@ gt_u64:                                 ; @gt_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end83:
-	.size	gt_u64, .Lfunc_end83-gt_u64
+.Lfunc_end86:
+	.size	gt_u64, .Lfunc_end86-gt_u64
                                         ; -- End function
 	.set gt_u64.num_vgpr, 6
 	.set gt_u64.num_agpr, 0
@@ -6219,8 +6435,8 @@ ge_u64:                                 ; @ge_u64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end84:
-	.size	ge_u64, .Lfunc_end84-ge_u64
+.Lfunc_end87:
+	.size	ge_u64, .Lfunc_end87-ge_u64
                                         ; -- End function
 	.set ge_u64.num_vgpr, 6
 	.set ge_u64.num_agpr, 0
@@ -6294,8 +6510,8 @@ le_i64:                                 ; @le_i64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end85:
-	.size	le_i64, .Lfunc_end85-le_i64
+.Lfunc_end88:
+	.size	le_i64, .Lfunc_end88-le_i64
                                         ; -- End function
 	.set le_i64.num_vgpr, 6
 	.set le_i64.num_agpr, 0
@@ -6369,8 +6585,8 @@ ge_i64:                                 ; @ge_i64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end86:
-	.size	ge_i64, .Lfunc_end86-ge_i64
+.Lfunc_end89:
+	.size	ge_i64, .Lfunc_end89-ge_i64
                                         ; -- End function
 	.set ge_i64.num_vgpr, 6
 	.set ge_i64.num_agpr, 0
@@ -6443,8 +6659,8 @@ le_f32:                                 ; @le_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end87:
-	.size	le_f32, .Lfunc_end87-le_f32
+.Lfunc_end90:
+	.size	le_f32, .Lfunc_end90-le_f32
                                         ; -- End function
 	.set le_f32.num_vgpr, 3
 	.set le_f32.num_agpr, 0
@@ -6518,8 +6734,8 @@ ge_f64:                                 ; @ge_f64
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end88:
-	.size	ge_f64, .Lfunc_end88-ge_f64
+.Lfunc_end91:
+	.size	ge_f64, .Lfunc_end91-ge_f64
                                         ; -- End function
 	.set ge_f64.num_vgpr, 6
 	.set ge_f64.num_agpr, 0
@@ -6589,8 +6805,8 @@ int_to_double:                          ; @int_to_double
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end89:
-	.size	int_to_double, .Lfunc_end89-int_to_double
+.Lfunc_end92:
+	.size	int_to_double, .Lfunc_end92-int_to_double
                                         ; -- End function
 	.set int_to_double.num_vgpr, 3
 	.set int_to_double.num_agpr, 0
@@ -6659,8 +6875,8 @@ trunc_f32:                              ; @trunc_f32
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end90:
-	.size	trunc_f32, .Lfunc_end90-trunc_f32
+.Lfunc_end93:
+	.size	trunc_f32, .Lfunc_end93-trunc_f32
                                         ; -- End function
 	.set trunc_f32.num_vgpr, 2
 	.set trunc_f32.num_agpr, 0
@@ -6731,8 +6947,8 @@ funnel:                                 ; @funnel
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end91:
-	.size	funnel, .Lfunc_end91-funnel
+.Lfunc_end94:
+	.size	funnel, .Lfunc_end94-funnel
                                         ; -- End function
 	.set funnel.num_vgpr, 4
 	.set funnel.num_agpr, 0
@@ -6801,8 +7017,8 @@ set_bits:                               ; @set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end92:
-	.size	set_bits, .Lfunc_end92-set_bits
+.Lfunc_end95:
+	.size	set_bits, .Lfunc_end95-set_bits
                                         ; -- End function
 	.set set_bits.num_vgpr, 2
 	.set set_bits.num_agpr, 0
@@ -6872,8 +7088,8 @@ trailing_zeros:                         ; @trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end93:
-	.size	trailing_zeros, .Lfunc_end93-trailing_zeros
+.Lfunc_end96:
+	.size	trailing_zeros, .Lfunc_end96-trailing_zeros
                                         ; -- End function
 	.set trailing_zeros.num_vgpr, 2
 	.set trailing_zeros.num_agpr, 0
@@ -6942,8 +7158,8 @@ reversed_bits:                          ; @reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end94:
-	.size	reversed_bits, .Lfunc_end94-reversed_bits
+.Lfunc_end97:
+	.size	reversed_bits, .Lfunc_end97-reversed_bits
                                         ; -- End function
 	.set reversed_bits.num_vgpr, 2
 	.set reversed_bits.num_agpr, 0
@@ -7011,8 +7227,8 @@ uniform_set_bits:                       ; @uniform_set_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end95:
-	.size	uniform_set_bits, .Lfunc_end95-uniform_set_bits
+.Lfunc_end98:
+	.size	uniform_set_bits, .Lfunc_end98-uniform_set_bits
                                         ; -- End function
 	.set uniform_set_bits.num_vgpr, 2
 	.set uniform_set_bits.num_agpr, 0
@@ -7081,8 +7297,8 @@ uniform_leading_zeros:                  ; @uniform_leading_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end96:
-	.size	uniform_leading_zeros, .Lfunc_end96-uniform_leading_zeros
+.Lfunc_end99:
+	.size	uniform_leading_zeros, .Lfunc_end99-uniform_leading_zeros
                                         ; -- End function
 	.set uniform_leading_zeros.num_vgpr, 2
 	.set uniform_leading_zeros.num_agpr, 0
@@ -7151,8 +7367,8 @@ uniform_trailing_zeros:                 ; @uniform_trailing_zeros
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end97:
-	.size	uniform_trailing_zeros, .Lfunc_end97-uniform_trailing_zeros
+.Lfunc_end100:
+	.size	uniform_trailing_zeros, .Lfunc_end100-uniform_trailing_zeros
                                         ; -- End function
 	.set uniform_trailing_zeros.num_vgpr, 2
 	.set uniform_trailing_zeros.num_agpr, 0
@@ -7220,8 +7436,8 @@ uniform_reversed_bits:                  ; @uniform_reversed_bits
 		.amdhsa_exception_int_div_zero 0
 	.end_amdhsa_kernel
 	.text
-.Lfunc_end98:
-	.size	uniform_reversed_bits, .Lfunc_end98-uniform_reversed_bits
+.Lfunc_end101:
+	.size	uniform_reversed_bits, .Lfunc_end101-uniform_reversed_bits
                                         ; -- End function
 	.set uniform_reversed_bits.num_vgpr, 2
 	.set uniform_reversed_bits.num_agpr, 0
@@ -9284,6 +9500,111 @@ amdhsa.kernels:
     .sgpr_count:     22
     .sgpr_spill_count: 0
     .symbol:         min3_u32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           min3_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         min3_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           max3_i32
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         max3_i32.kd
+    .uses_dynamic_stack: false
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+    .wavefront_size: 64
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .name:           in_x
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_y
+        .offset:         8
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           in_z
+        .offset:         16
+        .size:           8
+        .value_kind:     global_buffer
+      - .address_space:  global
+        .name:           out
+        .offset:         24
+        .size:           8
+        .value_kind:     global_buffer
+    .group_segment_fixed_size: 0
+    .kernarg_segment_align: 8
+    .kernarg_segment_size: 32
+    .max_flat_workgroup_size: 1024
+    .name:           mad_i24
+    .private_segment_fixed_size: 0
+    .sgpr_count:     22
+    .sgpr_spill_count: 0
+    .symbol:         mad_i24.kd
     .uses_dynamic_stack: false
     .vgpr_count:     4
     .vgpr_spill_count: 0

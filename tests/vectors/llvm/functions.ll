@@ -901,6 +901,55 @@ define amdgpu_kernel void @min3_u32(ptr addrspace(1) %in_x, ptr addrspace(1) %in
   ret void
 }
 
+define amdgpu_kernel void @min3_i32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %ay = getelementptr i32, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i32, ptr addrspace(1) %ay
+  %az = getelementptr i32, ptr addrspace(1) %in_z, i32 %tid
+  %z = load i32, ptr addrspace(1) %az
+  %m = call i32 @llvm.smin.i32(i32 %x, i32 %y)
+  %r = call i32 @llvm.smin.i32(i32 %m, i32 %z)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @max3_i32(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %ay = getelementptr i32, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i32, ptr addrspace(1) %ay
+  %az = getelementptr i32, ptr addrspace(1) %in_z, i32 %tid
+  %z = load i32, ptr addrspace(1) %az
+  %m = call i32 @llvm.smax.i32(i32 %x, i32 %y)
+  %r = call i32 @llvm.smax.i32(i32 %m, i32 %z)
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
+define amdgpu_kernel void @mad_i24(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
+  %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
+  %ax = getelementptr i32, ptr addrspace(1) %in_x, i32 %tid
+  %x = load i32, ptr addrspace(1) %ax
+  %ay = getelementptr i32, ptr addrspace(1) %in_y, i32 %tid
+  %y = load i32, ptr addrspace(1) %ay
+  %az = getelementptr i32, ptr addrspace(1) %in_z, i32 %tid
+  %z = load i32, ptr addrspace(1) %az
+  %a = shl i32 %x, 8
+  %b = ashr i32 %a, 8
+  %c = shl i32 %y, 8
+  %d = ashr i32 %c, 8
+  %m = mul i32 %b, %d
+  %r = add i32 %m, %z
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+
 define amdgpu_kernel void @fma_of_negatives(ptr addrspace(1) %in_x, ptr addrspace(1) %in_y, ptr addrspace(1) %in_z, ptr addrspace(1) %out) #0 {
   %tid = call range(i32 0, 64) i32 @llvm.amdgcn.workitem.id.x()
   %ax = getelementptr <2 x float>, ptr addrspace(1) %in_x, i32 %tid

@@ -267,6 +267,22 @@ FUNCTIONS = (
         lambda x, y, z: np.minimum(np.minimum(x, y), z), chips=AMD,
     ),
     Function(
+        "min3_i32", "i32 i32 i32", "i32",
+        "%m = call i32 @llvm.smin.i32(i32 %x, i32 %y)\n%r = call i32 @llvm.smin.i32(i32 %m, i32 %z)",
+        lambda x, y, z: np.minimum(np.minimum(x, y), z), chips=AMD,
+    ),
+    Function(
+        "max3_i32", "i32 i32 i32", "i32",
+        "%m = call i32 @llvm.smax.i32(i32 %x, i32 %y)\n%r = call i32 @llvm.smax.i32(i32 %m, i32 %z)",
+        lambda x, y, z: np.maximum(np.maximum(x, y), z), chips=AMD,
+    ),
+    Function(
+        "mad_i24", "i32 i32 i32", "i32",
+        "%a = shl i32 %x, 8\n%b = ashr i32 %a, 8\n%c = shl i32 %y, 8\n%d = ashr i32 %c, 8\n"
+        "%m = mul i32 %b, %d\n%r = add i32 %m, %z",
+        lambda x, y, z: (x << 8 >> 8) * (y << 8 >> 8) + z, chips=AMD,
+    ),
+    Function(
         "fma_of_negatives", "2f32 2f32 2f32", "2f32",
         "%m = fneg <2 x float> %x\n%o = fneg <2 x float> %z\n"
         "%r = call <2 x float> @llvm.fma.v2f32(<2 x float> %m, <2 x float> %y, <2 x float> %o)",
