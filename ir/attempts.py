@@ -274,7 +274,9 @@ class Attempts:
         if not self.may_have_windows(plan):
             return plan, kernel, lack
         plain = self.straight(plan, kernel)
-        best, least = (plan, kernel, lack), DEAREST * plain
+        # A load of more registers than vector instructions reach is waited for right away, to be copied to others.
+        full = not plan.target.assembler_schedules and pressure(kernel, plan.target) > VECTORS - SCATTERED
+        best, least = (plan, kernel, lack), (ALIKE if full else DEAREST) * plain
         if lack <= 0 and plain <= unit_clocks(kernel, plan.target, MANY_GROUPS):
             return best  # no order issues less
         rows_left = kernel.notes["lowering"].rows_left
