@@ -102,7 +102,10 @@ def taps(steps: Sequence[Step], window: Window, cyclic: bool = False) -> Taps | 
     if made is None or not cyclic:
         return made
     ahead = [i for i, tap in enumerate(made.of) if tap < 0]
-    return made if all(made.of[i] >= -made.count and steps[i].kind in EARLY for i in ahead) else None
+    if any(made.of[i] < -made.count or steps[i].kind not in EARLY for i in ahead):
+        return None
+    # A tile's only place is filled for the next trip when this one's readers are done.
+    return made if all(last - first < made.count for first, last in made.spans.values()) else None
 
 
 def _products(steps: Sequence[Step]) -> dict[int, int]:

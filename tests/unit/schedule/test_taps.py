@@ -118,3 +118,84 @@ def test_copies_of_later_taps_stay_in_flight():
     over = {"t3": ["t0"], "t4": ["t1"]}
     place_barriers(body, steps, {f"t{i}": 1 for i in range(5)}, cyclic=False, over=over, starts=found.starts)
     assert list(body.barriers.values()) == [1, 1, 1, 1, 0]
+
+
+def simple(count: int, kind: str) -> list[Step]:
+    """The same without gathers, whose places are computed and so not ahead of a loop's trip."""
+    return [s for s in through_shared(count, kind) if s.name.split()[0] not in ("number", "place", "gather")]
+
+
+@pytest.mark.parametrize("kind", ["acopy", "swrite"])
+@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize("count", [3, 4, 5, 9])
+def test_trips_of_a_loop_hand_places_on(count: int, copies: int, kind: str):
+    """Six trips by hand: whoever reads finds its own tile, copied, waited for and with a barrier between, and whoever
+    writes stands behind a barrier that the readers of what was there have passed."""
+    steps = simple(count, kind)
+    found = taps(steps, Window(copies, 0), cyclic=True)
+    if copies == count and kind == "acopy":  # the tile's own readers are not done
+        assert found is None
+        return
+    places = handed_out(found, count)
+    over = {f"t{i}": [f"t{j}" for j in range(i) if places[i] == places[j]] for i in range(count)}
+    body = BodySchedule(list(found.order), found.stages, max(found.stages) + 1, {}, (), 0, 0, "")
+    place_barriers(body, steps, {f"t{i}": 1 for i in range(count)}, over=over, starts=found.starts)
+    assert body.count == 2 and (len(set(places)) < count or count <= 2 * copies + 1)
+    holds: dict[int, tuple[int, int]] = {}
+    fresh: set[int] = set()  # written behind the last barrier
+    read: set[int] = set()  # read behind the last barrier
+    flying: list[list[int]] = [[]]
+    for trip in range(-1, 6):
+        for p, i in enumerate(body.order):
+            s, iteration = steps[i], trip + 1 - body.stages[i]
+            if p in body.barriers and trip >= 0:
+                pending = body.barriers[p]
+                if pending is not None:
+                    done = flying[: len(flying) - 1 - pending]
+                    flying = flying[len(done) :]
+                    fresh -= {place for group in done for place in group}
+                else:
+                    fresh.clear()
+                read.clear()
+            there = 0 <= iteration <= 5 and (trip >= 0 or not body.stages[i])
+            if there and s.kind in ("acopy", "swrite"):
+                place = places[s_number(s)]
+                assert place not in read and place not in fresh
+                holds[place] = (s_number(s), iteration)
+                fresh.add(place)
+                if s.kind == "acopy":
+                    flying[-1].append(place)
+            elif there and s.kind == "sread":
+                place = places[s_number(s)]
+                assert holds[place] == (s_number(s), iteration) and place not in fresh
+                read.add(place)
+            if p in body.commits:
+                flying.append([])
+
+
+def s_number(s: Step) -> int:
+    return int(s.name.split()[1])
+
+
+def handed_out(found, count: int) -> list[int]:
+    """A place for each tile: the first that none has that is wanted at the same time."""
+    places: list[int] = []
+    for i in range(count):
+        taken = {places[j] for j in range(i) if found.together(f"t{j}", f"t{i}")}
+        places.append(next(p for p in range(count) if p not in taken))
+    return places
+
+
+def test_what_a_loop_does_not_know_ahead_stays_in_its_trip():
+    """A gather whose place is computed would run ahead of it; places that are single numbers may."""
+    assert taps(through_shared(4), Window(1, 0), cyclic=True) is not None
+    assert taps(through_shared(4), Window(1, 1), cyclic=True) is None
+    assert taps(simple(3, "acopy"), Window(4, 0), cyclic=True) is None  # more than a trip ahead
+
+
+def test_first_taps_of_a_loop_are_brought_in_the_trip_before():
+    found = taps(simple(4, "acopy"), Window(1, 0), cyclic=True)
+    steps = simple(4, "acopy")
+    early = [steps[i].name for i, stage in enumerate(found.stages) if stage == 0]
+    assert early == ["copy 0"]
+    assert steps[found.order[0]].name == "copy 1" and found.starts[0] == 0
