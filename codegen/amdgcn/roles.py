@@ -125,8 +125,9 @@ _SHARED_WORDS = {
     "or": "or_b", "xor": "xor_b",
 }  # fmt: skip
 SHARED_ATOMICS = {
-    (how, f"i{bits}"): f"ds_{word}{bits}" for how, word in _SHARED_WORDS.items() for bits in (32, 64)
-}
+    **{(how, f"i{bits}"): f"ds_{word}{bits}" for how, word in _SHARED_WORDS.items() for bits in (32, 64)},
+    ("fadd", "f32"): "ds_add_f32", ("fadd", "f64"): "ds_add_f64",
+}  # fmt: skip
 """The same on shared memory, of those that nobody asks what was there."""
 
 

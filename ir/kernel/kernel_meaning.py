@@ -291,6 +291,8 @@ ATOMIC: dict[str, Callable[..., Array]] = {
 """What an atomic op leaves in memory, from what was there and its operands."""
 ORDERLESS = ("add", "min_s", "max_s", "min_u", "max_u", "and", "or", "xor")
 """Those of them of integers that leave the same in any order, and where some are carried out elsewhere first."""
+ANY_ORDER = (*ORDERLESS, "fadd")
+"""The same, and sums that round, of which nobody is promised an order."""
 
 TYPED: dict[str, Callable[..., Array]] = {
     "cmp": _cmp,

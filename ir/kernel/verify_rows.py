@@ -6,7 +6,7 @@ In: an op whose operands have been counted and typed. Out: a sentence, empty whe
 from __future__ import annotations
 
 from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, PRED, Op, Type
-from wavedsl.ir.kernel.kernel_meaning import ATOMIC, ORDERLESS
+from wavedsl.ir.kernel.kernel_meaning import ANY_ORDER, ATOMIC
 from wavedsl.ir.target import MmaAtom
 
 FIXED = {"i32": I32, "i64": I64, "f32": F32, "pred": PRED}
@@ -48,9 +48,10 @@ def _atomic(op: Op) -> str:
 
 def _atomic_shared(op: Op) -> str:
     bytes, how, t = op.attrs["bytes"], op.attrs["how"], op.args[2].type
-    if how not in ORDERLESS:
-        return f"{how}: legal are {' '.join(ORDERLESS)}"
-    return "" if bytes in (4, 8) and t.is_int and t.words * 4 == bytes else f"changes {bytes} B by {t}"
+    if how not in ANY_ORDER:
+        return f"{how}: legal are {' '.join(ANY_ORDER)}"
+    fits = t.is_float if how == "fadd" else t.is_int
+    return "" if bytes in (4, 8) and fits and t.words * 4 == bytes else f"changes {bytes} B by {t}"
 
 
 def _mma(op: Op) -> str:

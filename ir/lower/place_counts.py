@@ -4,12 +4,12 @@ there, and behind everything else adds each place's sum, by one atomic of consec
 In: the arrays of `Choices.counted` (`regions/counted_arrays.py` says which). Out: for each a buffer at the beginning of
 shared memory in which every element lies at its offset in the array, code that makes it neutral in front of all else,
 and code that adds it to the array at the end. In between `lower_atomic` changes it by `atomic.shared`. So it is with
-minima, maxima and bits. Where one of the array's dimensions is the workgroup's own number, as for a histogram of each
-row, only what lies there is kept (`window`).
+minima, maxima and bits, and with sums of floats on chips that add these in shared memory. Where one of the array's
+dimensions is the workgroup's own number, as for a histogram of each row, only what lies there is kept (`window`).
 
 Invariant: nobody asks what was there, all that the kernel does to the array is such atomics, alike, and these leave the
-same in any order (`ORDERLESS`), so the array ends as if each element had gone there by itself. A place that was not
-touched is left alone: what it keeps is neutral.
+same in any order, or nobody is promised one (`ANY_ORDER`), so the array ends as if each element had gone there by
+itself, in some order. A place that was not touched is left alone: what it keeps is neutral.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import DimPlan
 from wavedsl.ir.dataflow.graph import Node
 from wavedsl.ir.kernel.builder import Builder
-from wavedsl.ir.kernel.kernel_ir import Type, Value, vector
+from wavedsl.ir.kernel.kernel_ir import I32, I64, Type, Value, vector
 from wavedsl.ir.layouts.fragment import scalar_type
 from wavedsl.ir.lower.lowering import Lowering
 from wavedsl.ir.quick_dataclass import dataclass
@@ -59,6 +59,11 @@ class PlaceCounts:
         return f"counts of {self.memory}"
 
     @property
+    def bits(self) -> Type:
+        """Integers of the elements' size."""
+        return I64 if self.type.words == 2 else I32
+
+    @property
     def room(self) -> int:
         return -(-self.bytes // LINE) * LINE
 
@@ -74,7 +79,7 @@ def how_of(op: str, dtype: dt.DType) -> str:
 
 
 def neutral_of(how: str, bits: int) -> int:
-    """What an atomic of integers leaves as it is."""
+    """What an atomic leaves as it is, as an integer of the elements' bits."""
     return {"max_s": -1 << bits - 1, "min_s": (1 << bits - 1) - 1, "min_u": -1, "and": -1}.get(how, 0)
 
 
@@ -120,7 +125,7 @@ def begin_counts(low: Lowering) -> None:
     for counts in low.room.counts.values():
         element = 4 * counts.type.words
         size = next((s for s in (WIDE, WIDE // 2) if s > element and counts.room >= s * low.kernel.block), element)
-        value = b.vec(*[b.bitcast(b.const(counts.neutral, counts.type), vector(counts.type.words))] * (size // element))
+        value = b.vec(*[b.bitcast(b.const(counts.neutral, counts.bits), vector(counts.type.words))] * (size // element))
         for first, mask in _shares(low, counts.room, size):
             b.store_shared(b.add(first, counts.at), value, bytes=size, mask=mask, buffer=counts.buffer)
 
@@ -154,13 +159,14 @@ def _add_all(low: Lowering, counts: PlaceCounts) -> None:
 
     def add() -> None:
         for first, mask, found in waiting:
-            changed = b.pand(mask, b.cmp("ne", found, b.const(counts.neutral, counts.type)))
-            b.atomic_global(buffer, total(b, [start, first]), counts.how, found, mask=changed)
+            changed = b.pand(mask, b.cmp("ne", found, b.const(counts.neutral, counts.bits)))
+            sum = b.bitcast(found, counts.type)
+            b.atomic_global(buffer, total(b, [start, first]), counts.how, sum, mask=changed)
         waiting.clear()
 
     for first, mask in _shares(low, counts.bytes, element, add):
         where = b.add(b.select(mask, first, b.i32(0)), counts.at)
-        found = b.bitcast(b.load_shared(where, bytes=element, buffer=counts.buffer), counts.type)
+        found = b.bitcast(b.load_shared(where, bytes=element, buffer=counts.buffer), counts.bits)
         waiting.append((first, mask, found))
 
 

@@ -22,7 +22,7 @@ from wavedsl.ir.array_info import ArrayInfo
 from wavedsl.ir.cuts.partition import Partition
 from wavedsl.ir.dataflow.graph import Graph, Node
 from wavedsl.ir.kernel.kernel_ir import Kernel, Op, Region
-from wavedsl.ir.kernel.kernel_meaning import ORDERLESS
+from wavedsl.ir.kernel.kernel_meaning import ANY_ORDER
 from wavedsl.ir.kernel.pressure import pressure
 from wavedsl.ir.kernel.unit_clocks import UNKNOWN
 from wavedsl.ir.kernel.unroll import static_trips
@@ -87,7 +87,7 @@ def _problem(
         return "what was there is asked for"
     if any(n.attrs.get("memory") == memory and n not in atomics for n in graph.all_nodes()):
         return "the kernel reads or writes the array otherwise"
-    if len(hows) > 1 or any(how not in ORDERLESS for how in hows):
+    if len(hows) > 1 or any(how not in ANY_ORDER for how in hows):
         return f"{', '.join(sorted({n.op for n in atomics}))} of {info.dtype} depend on their order"
     if info.dtype.bits < 32 or any((how, kind) not in target.shared_atomics for how in hows):
         return f"{target.name} has no {atomics[0].op} of {info.dtype} in shared memory"

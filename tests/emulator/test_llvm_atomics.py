@@ -85,6 +85,25 @@ def test_integers_in_shared_memory(op: str, bits: int, target: str) -> None:
     np.testing.assert_array_equal(shared, want)
 
 
+@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_floats_in_shared_memory(bits: int, target: str) -> None:
+    """Whole numbers, whose sums are the same in any order, and places of one summand that round."""
+    kind = np.dtype(f"f{bits // 8}")
+    rng = np.random.default_rng(3)
+    text = (FOLDER / f"atomics_shared.{target}.s").read_text()
+    for alone in (False, True):
+        x, shared = rng.integers(-99, 99, 128).astype(kind), rng.integers(-99, 99, 8).astype(kind)
+        if alone:
+            x, shared = np.zeros(128, kind), rng.standard_normal(8).astype(kind)
+            x[16:24] = rng.standard_normal(8)
+        want = shared.copy()
+        np.add.at(want, np.arange(128) % 8, x)
+        kernel = f"fadd_f{bits}"
+        run(text, target=target, grid=(1, 1, 1), block=(128, 1, 1), args=[x, shared], kernel=kernel, checks=True)
+        np.testing.assert_array_equal(shared, want)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bits", [32, 64])
 def test_compare_and_swap(bits: int, target: str) -> None:

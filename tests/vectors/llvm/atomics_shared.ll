@@ -358,4 +358,48 @@ define amdgpu_kernel void @xor_i64(ptr addrspace(1) %in, ptr addrspace(1) %share
   ret void
 }
 
+@lds_fadd_f32 = internal addrspace(3) global [8 x float] undef, align 8
+define amdgpu_kernel void @fadd_f32(ptr addrspace(1) %in, ptr addrspace(1) %shared) #0 {
+  %tid = call range(i32 0, 128) i32 @llvm.amdgcn.workitem.id.x()
+  %slot = and i32 %tid, 7
+  %from = getelementptr float, ptr addrspace(1) %in, i32 %tid
+  %x = load float, ptr addrspace(1) %from
+  %place = getelementptr float, ptr addrspace(1) %shared, i32 %slot
+  %start = load float, ptr addrspace(1) %place
+  %cell = getelementptr inbounds float, ptr addrspace(3) @lds_fadd_f32, i32 %slot
+  store float %start, ptr addrspace(3) %cell
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %ignored = atomicrmw fadd ptr addrspace(3) %cell, float %x syncscope("workgroup") monotonic
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %end = load float, ptr addrspace(3) %cell
+  store float %end, ptr addrspace(1) %place
+  ret void
+}
+
+@lds_fadd_f64 = internal addrspace(3) global [8 x double] undef, align 8
+define amdgpu_kernel void @fadd_f64(ptr addrspace(1) %in, ptr addrspace(1) %shared) #0 {
+  %tid = call range(i32 0, 128) i32 @llvm.amdgcn.workitem.id.x()
+  %slot = and i32 %tid, 7
+  %from = getelementptr double, ptr addrspace(1) %in, i32 %tid
+  %x = load double, ptr addrspace(1) %from
+  %place = getelementptr double, ptr addrspace(1) %shared, i32 %slot
+  %start = load double, ptr addrspace(1) %place
+  %cell = getelementptr inbounds double, ptr addrspace(3) @lds_fadd_f64, i32 %slot
+  store double %start, ptr addrspace(3) %cell
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %ignored = atomicrmw fadd ptr addrspace(3) %cell, double %x syncscope("workgroup") monotonic
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %end = load double, ptr addrspace(3) %cell
+  store double %end, ptr addrspace(1) %place
+  ret void
+}
+
 attributes #0 = { "amdgpu-flat-work-group-size"="128,128" }
