@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from families import Case, both_tests, normal, on_chip, whole, wide
+from in_window import in_this_window
 from wavedsl.ir import attempts
 from wavedsl.ir.kernel.straight_clocks import straight_clocks
 from wavedsl.ir.kernel.unit_clocks import unit_clocks
@@ -288,17 +289,6 @@ def test_trips_hand_places_on(target: str, monkeypatch: pytest.MonkeyPatch) -> N
     without_windows(monkeypatch)
     kept = looped(pixels, outputs, channels).compile(*case.arguments, target=target)
     assert clocks < most * sample(kept, case.arguments).replay().cycles
-
-
-def in_this_window(monkeypatch: pytest.MonkeyPatch, window: Window) -> None:
-    """Whether it pays or not."""
-    fitted = attempts.Attempts.fitted
-
-    def so(self: Any, plan: Any, choices: Any = None) -> Any:
-        return fitted(self, replace(plan, window=window), choices)
-
-    monkeypatch.setattr(attempts.Attempts, "fitted", so)
-    monkeypatch.setattr(attempts.Attempts, "in_windows", lambda self, given, *found: found)
 
 
 @pytest.mark.parametrize("target", CHIPS)
