@@ -254,13 +254,13 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
         results = [v for _, v in carried]
     elif low.matrix.strategy.bulk:
         results = _ring_trips(frame, slots)
-    elif in_taps(low, region):
-        results = _trips_in_taps(frame, slots)
     elif trips == 1:
         results = _single_trip(frame, slots)
     elif own is None and not isinstance(trips, int) and trips.hi is not None and trips.hi <= 1:
         # A pipeline would read the fragments of a second trip, for which nothing was copied.
         results = frame.unless_empty(lambda: _single_trip(frame, slots))
+    elif in_taps(low, region):
+        results = _trips_in_taps(frame, slots)
     else:
         results = _pipelined_trips(frame, slots, once)
     deliver(low, n, region, context, _summed(low, region, sums, results))
@@ -310,10 +310,13 @@ def _ring_trips(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
 
 def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     """The only trip of a loop: no loop."""
-    low = frame.low
-    steps = reads_late(frame.steps, room_for_loads(low, frame.carried))
+    low, steps = frame.low, frame.steps
     inner = frame.env_with(frame.carried)
-    body = program_order(steps, slots, cyclic=False)
+    if in_taps(low, frame.region):
+        body = in_window(low, steps, slots)
+    else:
+        steps = reads_late(steps, room_for_loads(low, frame.carried))
+        body = program_order(steps, slots, cyclic=False)
     wait_for_early_tiles(low, frame.region, body, steps)
     emit_straight(low.b, body, steps, inner, 0)
     inner.iteration = 0
@@ -323,13 +326,6 @@ def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
 def _trips_in_taps(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     """A loop whose products get their operands one after the other, across its trips."""
     low, dim = frame.low, str(frame.region.dim)
-    if frame.trips == 1:
-        inner = frame.env_with(frame.carried)
-        body = in_window(low, frame.steps, slots)
-        wait_for_early_tiles(low, frame.region, body, frame.steps)
-        emit_straight(low.b, body, frame.steps, inner, 0)
-        inner.iteration = 0
-        return [inner[k] for k in frame.next_keys]
     hold_back(frame.steps, frame.after)
     body = in_window(low, frame.steps, slots, cyclic=True)
     known = frame.trips if isinstance(frame.trips, int) else None
