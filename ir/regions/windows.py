@@ -22,7 +22,7 @@ from wavedsl.ir.staging.plan_reads import GAP, alignment, gap_fits
 
 
 class NoTaps(ConstraintError):
-    """Straight code has no taps, in whatever window."""
+    """Code has no taps; a longer window would have none either."""
 
 
 def in_window(low: Lowering, steps: Sequence[Step], slots: Mapping[str, int], cyclic: bool = False) -> BodySchedule:
