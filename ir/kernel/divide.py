@@ -120,7 +120,10 @@ def _by_common(b: Values, a: Value, d: Value) -> tuple[Value, Value]:
     divisor is known: z = (2^32 - 1) // d. 2^32 / d is at most 1 above z, so a z / 2^32 is less than 1 below a / d, and
     one comparison mends its floor.
 
-    An estimate of the inverse from f32 is no larger than 2^32 / d, and a Newton step leaves it at most 1 below z."""
+    An estimate of the inverse from f32 is no larger than 2^32 / d, and a Newton step leaves it at most 1 below z. Of a
+    divisor that may be 0 (an extent, of which nobody then asks a remainder) ranges hold as if that were 1."""
+    if d.lo == 0:
+        d = b.max_s(d, 1)
     z = b.cvt(b.fmul(b.rcp(b.cvt(d, F32, unsigned=True)), b.f32(_BELOW)), I32, unsigned=True)
     z = b.add(z, b.mulhi_u(z, b.neg(b.mul(z, d))))
     z = b.select(b.cmp("ult", b.sub(-1, b.mul(z, d)), d), z, b.add(z, 1))

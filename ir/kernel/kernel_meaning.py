@@ -321,3 +321,5 @@ CHEAP: dict[str, Callable[..., Array]] = {
     and name not in ("ldexp", "exp2", "log2", "rcp", "rsqrt", "sqrt", "sqrt_approx", "sin", "cos", "round_tf32")
 } | {"cmp": _cmp, "bfe": _bfe, "cvt": _cvt}
 """Meaning of the integer and predicate ops: `(op, operands) → result`."""
+OF_INVERSES: dict[str, Callable[..., Array]] = {"cvt": _cvt} | {n: _without_op(PLAIN[n]) for n in ("rcp", "fmul")}
+"""The same of what an integer's inverse is computed by (`divide.py`)."""

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from wavedsl.ir.kernel.kernel_ir import I32, I64, PRED, Op, Region, Type, Value
-from wavedsl.ir.kernel.kernel_meaning import CHEAP, NUMPY
+from wavedsl.ir.kernel.kernel_ir import F32, I32, I64, PRED, Op, Region, Type, Value
+from wavedsl.ir.kernel.kernel_meaning import CHEAP, NUMPY, OF_INVERSES
 from wavedsl.ir.kernel.verify_ops import Check
 
 SAMPLES = 64
@@ -146,6 +146,8 @@ class Samples:
             r = op.results[0]
             t = r.type
             if t is not I32 and t is not I64 and t is not PRED:
+                if t is F32 and r.uniform and name in OF_INVERSES:
+                    self.inverse(op)
                 continue
             sample = None
             rule = CHEAP.get(name)
@@ -170,6 +172,12 @@ class Samples:
                 else:
                     self.seen.append((r, sample, op))
         return ()
+
+    def inverse(self, op: Op) -> None:
+        """Samples of a float of which an integer's inverse is made (`divide.py`), where its operands have some."""
+        args = [self.before(a) if a.type is not F32 or a.const is None else np.float32(a.const) for a in op.args]
+        if all(a is not None for a in args):
+            self.values[op.results[0]] = OF_INVERSES[op.name](op, *args)
 
     def loop(self, op: Op, on: Any) -> None:
         """One random trip of every sample's loop; samples without a trip are off inside."""
