@@ -158,9 +158,9 @@ def test_tiles_that_are_alike_are_priced_once(target: str, monkeypatch: pytest.M
         taps(n).compile(target=target, subs={M: 256, N: 256, K: 256})
         return len(priced), len(counted)
 
-    few, many = asked(2), asked(6)
+    few, many = asked(3), asked(6)  # (as many as are lowered in windows, too)
     assert 0 < many[0] == few[0]
-    assert many[1] * (1 + 2) == few[1] * (1 + 6)
+    assert many[1] * (1 + 3) == few[1] * (1 + 6)
 
 
 @pytest.mark.parametrize("target", CHIPS)
