@@ -229,8 +229,8 @@ def emit_loop(low: Lowering, n: Node, region: Region, context: Context) -> None:
     carried = _first_values(low, n, region, sums, trips, context.env)
     emit_before(low, env, operands_before(low, region), {})
     once = invariant_reads(low, region)
-    many = not in_taps(low, region) and not (isinstance(trips, int) and trips < 2)
-    if many and not once and not sums and adds_parts(low, n, region):
+    whole = in_taps(low, region) or (isinstance(trips, int) and trips < 2)
+    if not whole and not once and not sums and adds_parts(low, n, region):
         parts = Parts(low, n, region, env, region_steps(low, region), trips, low.base, low.first.pop(dim))
         low.loop_dim, low.base = outer_dim, outer_base
         promises = [parts.result(i) for i in range(len(region.carries))]
@@ -325,14 +325,19 @@ def _single_trip(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
 
 def _trips_in_taps(frame: LoopFrame, slots: Mapping[str, int]) -> list[Value]:
     """A loop whose products get their operands one after the other, across its trips."""
-    low, dim = frame.low, str(frame.region.dim)
     hold_back(frame.steps, frame.after)
-    body = in_window(low, frame.steps, slots, cyclic=True)
+    body = in_window(frame.low, frame.steps, slots, cyclic=True)
+    _begin_trips(frame, body, 1)
+    return emit_pipelined(frame, body)
+
+
+def _begin_trips(frame: LoopFrame, body: BodySchedule, depth: int) -> None:
+    """Note a pipelined loop, whose rings have so many slots, and wait for what it finds in shared memory."""
+    low, dim = frame.low, str(frame.region.dim)
     known = frame.trips if isinstance(frame.trips, int) else None
     most = known if known is not None else low.plans[dim].trips
-    low.notes.loops.append(LoopNote(frame.label, frame.steps, body, 1, known, dim, most))
+    low.notes.loops.append(LoopNote(frame.label, frame.steps, body, depth, known, dim, most))
     wait_for_early_tiles(low, frame.region, body, frame.steps)
-    return emit_pipelined(frame, body)
 
 
 def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[Node]) -> list[Value]:
@@ -353,10 +358,7 @@ def _pipelined_trips(frame: LoopFrame, slots: Mapping[str, int], once: Sequence[
     ahead = dict(low.choices.ahead).get(frame.label, 1)
     if ahead > 1 and low.plans[dim].parts == 1 and not ahead_problem(body, steps):
         body = further_ahead(body, ahead)
-    known = frame.trips if isinstance(frame.trips, int) else None
-    most = known if known is not None else low.plans[dim].trips
-    low.notes.loops.append(LoopNote(frame.label, steps, body, depth, known, dim, most))
-    wait_for_early_tiles(low, region, body, steps)
+    _begin_trips(frame, body, depth)
     return emit_pipelined(frame, body, low.plans[dim].parts, apart=bool(body.raised))
 
 

@@ -20,6 +20,7 @@ from wavedsl.ir.errors import CompileError, ConstraintError
 from wavedsl.ir.inference.matrix_count import instructions
 from wavedsl.ir.inference.read_apart import same_reads
 from wavedsl.ir.inference.retile import only_products
+from wavedsl.ir.kernel.unit_clocks import UNKNOWN
 from wavedsl.ir.layouts.matrix_tile import ALIGN
 from wavedsl.ir.layouts.shared_search import PlaceChoice
 from wavedsl.ir.lower.lower_mapped import mapped_groups
@@ -29,9 +30,6 @@ from wavedsl.ir.staging.memory_depth import grid, memory_depth, tile_bytes
 from wavedsl.ir.staging.staging import memory_order, plan_matrix, plan_staged, taken_too
 from wavedsl.ir.symbols import AddressSpace, dim_name
 from wavedsl.ir.target import LoadAtom
-
-WEIGHT = 16
-"""Trips of a loop of which nobody knows how many it has."""
 
 
 def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once: bool = False) -> None:
@@ -49,7 +47,7 @@ def plan_staged_reads(low: Lowering, region: Region, nodes: Sequence[Node], once
         _plan_each(low, region, reads, budget)
         return
     trips = low.plans[str(region.dim)].trips if loop else 1
-    weight = trips or WEIGHT
+    weight = trips or UNKNOWN
     trips = known_trips(low, region) if loop else 1
     plans, depth = _plans(low, region, reads, trips, budget, weight, loop)
     if any(_has_gaps(s) for s in plans):
@@ -70,7 +68,7 @@ def in_taps(low: Lowering, region: Region) -> bool:
 
 def _plan_each(low: Lowering, region: Region, reads: Sequence[Node], budget: int) -> None:
     """Plan reads whose tiles take each other's places (`windows`, which gives them)."""
-    trips = 1 if region.dim is None else low.plans[str(region.dim)].trips or WEIGHT
+    trips = 1 if region.dim is None else low.plans[str(region.dim)].trips or UNKNOWN
     for n in reads:
         plans, problem = _planned(low, region, [n], 1, budget, trips, False)
         if problem is not None:
